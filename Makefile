@@ -1,0 +1,33 @@
+# Two commands matter: `make run` and `make test`. Each sets up what it needs and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint soak bench clean
+
+run: $(READY)
+	$(BIN)/braid demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak
+
+bench: $(READY)
+	$(BIN)/pip install --quiet -e ".[bench]"
+	$(BIN)/python -m bench
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,248 @@
+"""What can happen to a forest, and what it answers.
+
+Every change of the forest is one of these commands, applied in the order in which they stand in the command log.
+Commands carry whatever is not deterministic (the time, ids of requests, names of objects), so that applying the same
+commands always gives the same state. Times are microseconds since the epoch.
+
+`request` makes a command idempotent: one that was applied before answers what it answered then. Empty means none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+NONE: Final = -1  # an integer field that was not given
+
+
+class Opened(Struct, tag="opened", array_like=True, frozen=True):
+    """A writer took over. Objects named in older epochs can no longer be registered."""
+
+    epoch: int
+    now: int
+
+
+class Create(Struct, tag="create", array_like=True, frozen=True):
+    """A new root log."""
+
+    name: str
+    now: int
+    discipline: str = "eager"
+    retain_age_us: int = NONE
+    retain_bytes: int = NONE
+    labels: dict[str, str] = {}
+    owner: str = ""
+    request: bytes = b""
+
+
+class Append(Struct, tag="append", array_like=True, frozen=True):
+    """One atomic batch. Its bytes are `payload`, or, when that is empty, a block of the registered `object`."""
+
+    log: int
+    count: int
+    size: int  # bytes of keys, values and headers
+    least: int  # timestamps of the batch
+    greatest: int
+    payload: bytes = b""
+    object: str = ""
+    offset: int = 0
+    length: int = 0
+    crc: int = 0
+    expected_tail: int = NONE
+    writer: str = ""
+    sequence: int = NONE
+    request: bytes = b""
+
+
+class CFork(Struct, tag="cfork", array_like=True, frozen=True):
+    """A live fork at the tail."""
+
+    log: int
+    name: str  # empty: the forest names it after its parent
+    now: int
+    promotable: bool = False
+    ttl_us: int = NONE
+    lease_us: int = NONE
+    labels: dict[str, str] = {}
+    owner: str = ""
+    request: bytes = b""
+
+
+class SFork(Struct, tag="sfork", array_like=True, frozen=True):
+    """A severed fork of the first `at` positions, or of all there are."""
+
+    log: int
+    name: str
+    now: int
+    at: int = NONE
+    ttl_us: int = NONE
+    labels: dict[str, str] = {}
+    owner: str = ""
+    request: bytes = b""
+
+
+class Promote(Struct, tag="promote", array_like=True, frozen=True):
+    log: int
+    expected_own: int = NONE
+    expected_tail: int = NONE
+    request: bytes = b""
+
+
+class Squash(Struct, tag="squash", array_like=True, frozen=True):
+    log: int
+    cascade_severed: bool = False
+    request: bytes = b""
+
+
+class Drop(Struct, tag="drop", array_like=True, frozen=True):
+    log: int
+    cascade: bool = False
+    request: bytes = b""
+
+
+class Renew(Struct, tag="renew", array_like=True, frozen=True):
+    log: int
+    now: int
+    request: bytes = b""
+
+
+class Expire(Struct, tag="expire", array_like=True, frozen=True):
+    """Time has run out for a fork, as somebody with a clock saw. A fork renewed meanwhile is left alone."""
+
+    log: int
+    now: int
+
+
+class Trim(Struct, tag="trim", array_like=True, frozen=True):
+    log: int
+    before: int
+    request: bytes = b""
+
+
+class Retain(Struct, tag="retain", array_like=True, frozen=True):
+    """Apply a log's retention as of `now`."""
+
+    log: int
+    now: int
+
+
+class Register(Struct, tag="register", array_like=True, frozen=True):
+    """An object is in the store, and will be referred to."""
+
+    object: str
+    epoch: int
+    size: int
+    crc: int
+    now: int
+
+
+class PackedBlock(Struct, array_like=True, frozen=True):
+    """One block of a new object that holds the records of `sources`, inline blocks, in that order."""
+
+    offset: int
+    length: int
+    crc: int
+    rows: int
+    sources: list[int]
+
+
+class Pack(Struct, tag="pack", array_like=True, frozen=True):
+    object: str
+    blocks: list[PackedBlock]
+
+
+class Move(Struct, array_like=True, frozen=True):
+    """Where a block's rows stand now: from row `row` of the object's block at `offset`."""
+
+    block: int
+    offset: int
+    length: int
+    crc: int
+    row: int
+
+
+class Relocate(Struct, tag="relocate", array_like=True, frozen=True):
+    """Blocks were copied into a registered object. Every log and fork follows."""
+
+    object: str
+    moves: list[Move]
+
+
+class Collect(Struct, tag="collect", array_like=True, frozen=True):
+    """Drop what no living log can read any more, and condemn the objects nothing refers to."""
+
+    now: int
+
+
+class Forget(Struct, tag="forget", array_like=True, frozen=True):
+    """Condemned objects were deleted from the store."""
+
+    objects: list[str]
+
+
+Command = (
+    Opened
+    | Create
+    | Append
+    | CFork
+    | SFork
+    | Promote
+    | Squash
+    | Drop
+    | Renew
+    | Expire
+    | Trim
+    | Retain
+    | Register
+    | Pack
+    | Relocate
+    | Collect
+    | Forget
+)
+
+
+class Appended(Struct, array_like=True, frozen=True):
+    """The batch stands at `first`. `withheld`: a hold keeps that position from being told yet."""
+
+    log: int
+    first: int
+    count: int
+    block: int = NONE  # where its bytes are; NONE when the command was a repetition
+    withheld: bool = False
+
+
+class Opening(Struct, array_like=True, frozen=True):
+    """A log came to life."""
+
+    log: int
+    name: str
+
+
+class Promotion(Struct, array_like=True, frozen=True):
+    """Whether the fork became its parent, and the logs that ended with it."""
+
+    promoted: bool
+    ended: list[int] = []
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    """These logs are no more."""
+
+    logs: list[int]
+
+
+class Done(Struct, array_like=True, frozen=True):
+    """Applied. `value` is the new start of a trim, the new deadline of a renewal, or 0."""
+
+    value: int = 0
+
+
+class Collected(Struct, array_like=True, frozen=True):
+    """Inline blocks whose bytes may be dropped, and objects that may be deleted after the grace period."""
+
+    blocks: list[int]
+    condemned: list[str]
+
+
+Result = Appended | Opening | Promotion | Ended | Done | Collected

@@ -1,0 +1,60 @@
+"""Every bound, default and timeout of braidlog, the unit last in the name. Nothing else sets a number."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# What a caller may send.
+NAME_CHARS_MAX: Final = 249  # so that every log and fork is also a legal Kafka topic name
+RECORD_BYTES_MAX: Final = 16 * MIB  # value, key and headers together
+BATCH_RECORDS_MAX: Final = 1_000_000
+BATCH_BYTES_MAX: Final = 64 * MIB
+RECORD_HEADERS_MAX: Final = 256
+HEADER_NAME_CHARS_MAX: Final = 1024
+LABELS_MAX: Final = 64
+LABEL_CHARS_MAX: Final = 1024
+OWNER_CHARS_MAX: Final = 256
+WRITER_CHARS_MAX: Final = 256
+WRITERS_PER_LOG_MAX: Final = 100_000
+REQUEST_ID_BYTES: Final = 16
+
+# What the forest remembers.
+SEGMENT_RUNS_MAX: Final = 65_536  # runs in one segment of an index before a new one is begun
+TOUR_DEPTH_MIN: Final = 64  # trees deeper than this keep a balanced tour, shallower ones walk their path
+OUTCOMES_KEPT_MAX: Final = 16_384  # settled requests that can still be resolved, oldest forgotten first
+TOMBSTONES_KEPT_MAX: Final = 16_384  # ended logs whose end can still be told
+
+# Promotable forks.
+LEASE_DEFAULT_S: Final = 300.0
+
+# The command log.
+INLINE_BYTES_MAX: Final = 256 * KIB  # larger batches go straight into an object
+FRAME_BYTES_MAX: Final = 64 * MIB  # one group commit
+FRAME_TARGET_BYTES: Final = 4 * MIB  # a group commit stops gathering here
+LOG_GROWTH_BYTES: Final = 1 * MIB  # zeros written ahead, so that a commit overwrites and never extends
+CHECKPOINT_LOG_BYTES: Final = 64 * MIB  # command log since the last snapshot before the next one is due
+CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
+
+# Packing, compaction, collection.
+PACK_BYTES: Final = 8 * MIB  # inline bytes that make a flush due
+PACK_AGE_S: Final = 5.0  # inline bytes older than this make a flush due
+UNPACKED_BYTES_MAX: Final = 64 * MIB  # appends wait for the packer above this
+OBJECT_BYTES_MAX: Final = 128 * MIB  # queued large batches that share one object
+COMPACT_OBJECT_BYTES_MAX: Final = 16 * MIB  # objects below this are small
+COMPACT_OBJECTS_MIN: Final = 16  # so many small ones make a compaction worth while
+COMPACT_BYTES_MAX: Final = 64 * MIB  # rewritten by one compaction
+GRACE_S: Final = 60.0  # between condemning an object and deleting it
+ORPHAN_AGE_S: Final = 3600.0  # an object that nobody registered is swept after this
+KEEPER_PERIOD_S: Final = 1.0  # how often the background work looks around
+
+# Memory and waiting.
+CACHE_BYTES: Final = 128 * MIB
+SUBMIT_OUTSTANDING_BYTES_MAX: Final = 64 * MIB
+SUBSCRIBE_FETCH_BYTES: Final = 1 * MIB
+SUBSCRIBE_FETCH_RECORDS: Final = 4096
+COMMIT_TIMEOUT_S: Final = 60.0  # how long an append waits for storage before it reports an unknown outcome
+READ_ONLY_POLL_S: Final = 0.01  # how often a read-only process looks for what the writer has synced
+OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was compacted away under them
