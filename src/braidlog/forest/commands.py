@@ -138,13 +138,14 @@ class Register(Struct, tag="register", array_like=True, frozen=True):
 
 
 class PackedBlock(Struct, array_like=True, frozen=True):
-    """One block of a new object that holds the records of `sources`, inline blocks, in that order."""
+    """One block of a new object that holds the records of `sources`, inline blocks of one log, in that order."""
 
+    log: int
     offset: int
     length: int
     crc: int
-    rows: int
     sources: list[int]
+    counts: list[int]  # the rows of each source
 
 
 class Pack(Struct, tag="pack", array_like=True, frozen=True):
@@ -202,7 +203,7 @@ Command = (
 )
 
 
-class Appended(Struct, array_like=True, frozen=True):
+class Appended(Struct, tag=True, array_like=True, frozen=True):
     """The batch stands at `first`. `withheld`: a hold keeps that position from being told yet."""
 
     log: int
@@ -212,33 +213,33 @@ class Appended(Struct, array_like=True, frozen=True):
     withheld: bool = False
 
 
-class Opening(Struct, array_like=True, frozen=True):
+class Opening(Struct, tag=True, array_like=True, frozen=True):
     """A log came to life."""
 
     log: int
     name: str
 
 
-class Promotion(Struct, array_like=True, frozen=True):
+class Promotion(Struct, tag=True, array_like=True, frozen=True):
     """Whether the fork became its parent, and the logs that ended with it."""
 
     promoted: bool
     ended: list[int] = []
 
 
-class Ended(Struct, array_like=True, frozen=True):
+class Ended(Struct, tag=True, array_like=True, frozen=True):
     """These logs are no more."""
 
     logs: list[int]
 
 
-class Done(Struct, array_like=True, frozen=True):
+class Done(Struct, tag=True, array_like=True, frozen=True):
     """Applied. `value` is the new start of a trim, the new deadline of a renewal, or 0."""
 
     value: int = 0
 
 
-class Collected(Struct, array_like=True, frozen=True):
+class Collected(Struct, tag=True, array_like=True, frozen=True):
     """Inline blocks whose bytes may be dropped, and objects that may be deleted after the grace period."""
 
     blocks: list[int]

@@ -1,0 +1,377 @@
+"""The forest: the one place where records are bound to positions. One door for changes: `apply`.
+
+PURE and deterministic: no clock, chance, file, thread or network. The same commands in the same order give the same
+answers and the same state, byte for byte (see `state`). A command either applies as a whole or changes nothing and
+answers with an error. Reading goes through the other methods, which change nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from braidlog import limits
+from braidlog.errors import (
+    AlreadyExists,
+    BraidError,
+    ConditionFailed,
+    Gone,
+    InvalidArgument,
+    NotFound,
+    NotPromotable,
+    OutOfRange,
+)
+from braidlog.forest import commands as c
+from braidlog.forest import forks
+from braidlog.forest.commands import NONE
+from braidlog.forest.index import Index
+from braidlog.forest.log import Log, Outcome, View, Writer
+from braidlog.forest.names import check_name
+from braidlog.forest.space import Place, Space
+from braidlog.forest.tails import reach
+
+
+class End(NamedTuple):
+    """How a log ended: see `forks` for the kinds. A promoted one goes on as `into`, from `position`."""
+
+    kind: str
+    name: str
+    into: int
+    position: int
+
+
+class Forest:
+    """All logs, their forks, and where their records are."""
+
+    def __init__(self) -> None:
+        self.logs: dict[int, Log] = {}
+        self.names: dict[str, Log] = {}
+        self.ends: dict[int, End] = {}
+        self.space = Space()
+        self.next_id = 1
+        self.outcomes: dict[bytes, Outcome | c.Result] = {}  # settled, oldest first
+        self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
+        self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
+        self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
+            c.Append: self._append,
+            c.Opened: self._opened,
+            c.Create: self._create,
+            c.CFork: self._cfork,
+            c.SFork: self._sfork,
+            c.Promote: self._promote,
+            c.Squash: self._squash,
+            c.Drop: self._drop,
+            c.Renew: self._renew,
+            c.Expire: self._expire,
+            c.Trim: self._trim,
+            c.Retain: self._retain,
+            c.Register: self._register,
+            c.Pack: self._pack,
+            c.Relocate: self._relocate,
+            c.Collect: self._collect,
+            c.Forget: self._forget,
+        }
+
+    # --- the door ------------------------------------------------------------------------------------------------
+
+    def apply(self, command: c.Command) -> c.Result | BraidError:
+        """Carry out one command. An error is an answer like any other: it is returned, and nothing has changed."""
+        try:
+            request: bytes = getattr(command, "request", b"")
+            if request:
+                known = self.recall(request)
+                if known is not None:
+                    return known
+                result = self._doors[type(command)](command)
+                if type(command) is not c.Append:
+                    self._remember(request, result)
+                return result
+            return self._doors[type(command)](command)
+        except BraidError as error:
+            return error
+
+    def recall(self, request: bytes) -> c.Result | None:
+        """What a request that was applied before answered; positions withheld then are told if they are final now."""
+        known = self.pending.get(request) or self.outcomes.get(request)
+        if isinstance(known, Outcome):
+            return _repeat(known)
+        return known
+
+    def live(self, log_id: int) -> Log:
+        log = self.logs.get(log_id)
+        if log is not None:
+            return log
+        end = self.ends.get(log_id)
+        if end is not None:
+            into = self.ends_into(end)
+            hint = f" into {into!r}: go on there" if into else ""
+            raise Gone(f"log {end.name!r} was {end.kind}{hint}", end=end.kind)
+        if 0 < log_id < self.next_id:
+            raise Gone(f"log number {log_id} ended long ago: open another by its name")
+        raise NotFound(f"there is no log number {log_id}")
+
+    def by_name(self, name: str) -> Log:
+        log = self.names.get(name)
+        if log is None:
+            raise NotFound(f"there is no log named {name!r}: `logs()` lists those there are, `create` makes one")
+        return log
+
+    def ends_into(self, end: End) -> str:
+        """The name of the living log that a promoted one goes on as; empty if there is none."""
+        seen = end.into
+        while seen != NONE:
+            if seen in self.logs:
+                return self.logs[seen].name
+            follow = self.ends.get(seen)
+            seen = follow.into if follow is not None else NONE
+        return ""
+
+    def overdue(self, now: int) -> list[int]:
+        """Forks whose time to live or decision lease ran out by `now`."""
+        found: list[int] = []
+        while self.deadlines and self.deadlines[0][0] <= now:
+            _, log_id = heapq.heappop(self.deadlines)
+            log = self.logs.get(log_id)
+            if log is None or (deadline := log.deadline()) == NONE:
+                continue
+            if deadline <= now:
+                found.append(log_id)
+            else:
+                heapq.heappush(self.deadlines, (deadline, log_id))
+        for log_id in found:  # until the command that ends it is applied, it stays overdue
+            heapq.heappush(self.deadlines, (self.logs[log_id].deadline(), log_id))
+        return sorted(set(found))
+
+    # --- what the parts need of the whole ------------------------------------------------------------------------
+
+    def take_id(self) -> int:
+        taken = self.next_id
+        self.next_id += 1
+        return taken
+
+    def settle(self, outcomes: list[Outcome]) -> None:
+        """These positions are final now."""
+        for outcome in outcomes:
+            outcome.withheld = False
+            if outcome.request and self.pending.pop(outcome.request, None) is not None:
+                self._remember(outcome.request, outcome)
+
+    def bury(self, log: Log, kind: str, tail: int) -> None:
+        """The log is out of the tree already; now it is out of the forest."""
+        into = log.parent.id if kind == forks.PROMOTED and log.parent is not None else NONE
+        del self.logs[log.id]
+        del self.names[log.name]
+        self.ends[log.id] = End(kind, log.name, into, tail)
+        if len(self.ends) > limits.TOMBSTONES_KEPT_MAX:
+            del self.ends[next(iter(self.ends))]
+
+    def trim_writers(self, log: Log) -> None:
+        while len(log.writers) > limits.WRITERS_PER_LOG_MAX:
+            del log.writers[next(iter(log.writers))]
+
+    def _remember(self, request: bytes, outcome: Outcome | c.Result) -> None:
+        self.outcomes[request] = outcome
+        if len(self.outcomes) > limits.OUTCOMES_KEPT_MAX:
+            del self.outcomes[next(iter(self.outcomes))]
+
+    def _welcome(self, log: Log) -> c.Opening:
+        self.logs[log.id] = log
+        self.names[log.name] = log
+        deadline = log.deadline()
+        if deadline != NONE:
+            heapq.heappush(self.deadlines, (deadline, log.id))
+        return c.Opening(log.id, log.name)
+
+    def _free_name(self, name: str, parent: Log | None = None, kind: str = "") -> str:
+        if not name:
+            assert parent is not None
+            suffix = f".{kind}-{self.next_id}"
+            name = parent.name[: limits.NAME_CHARS_MAX - len(suffix)] + suffix
+            while name in self.names:
+                name = name[: limits.NAME_CHARS_MAX - 1] + "_"
+        check_name(name)
+        if name in self.names:
+            raise AlreadyExists(f"a log named {name!r} lives already: choose another name, or open it with log()")
+        return name
+
+    # --- the commands --------------------------------------------------------------------------------------------
+
+    def _opened(self, command: c.Opened) -> c.Result:
+        if command.epoch <= self.space.epoch:
+            raise ConditionFailed(f"epoch {command.epoch} is not after {self.space.epoch}")
+        self.space.epoch = command.epoch
+        return c.Done(command.epoch)
+
+    def _create(self, command: c.Create) -> c.Result:
+        name = self._free_name(command.name) if command.name else command.name
+        check_name(name)
+        if command.discipline != "eager":
+            raise InvalidArgument(f"discipline {command.discipline!r} is unknown: 'eager' is the one there is")
+        log = Log(self.take_id(), name, "root", None, View(Index(), None), command.now)
+        log.discipline = command.discipline
+        log.retain_age_us = command.retain_age_us
+        log.retain_bytes = command.retain_bytes
+        log.labels = dict(command.labels)
+        log.owner = command.owner
+        return self._welcome(log)
+
+    def _append(self, command: c.Append) -> c.Result:
+        log = self.live(command.log)
+        if command.count <= 0:
+            raise InvalidArgument("an append needs at least one record")
+        if command.writer:
+            written = log.writers.get(command.writer)
+            if written is not None and command.sequence <= written.sequence:
+                if command.sequence == written.sequence:
+                    return _repeat(written.outcome)
+                raise ConditionFailed(
+                    f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
+                    f"to {command.sequence}: that append was taken before"
+                )
+        at = reach(log)
+        if at.blocked:
+            raise forks.blocked_by(log, at.holder, "appends")
+        tail = at.tail
+        if command.expected_tail != NONE and command.expected_tail != tail:
+            raise ConditionFailed(
+                f"log {log.name!r} ends at {tail}, not at {command.expected_tail}: nothing was appended"
+            )
+        space = self.space
+        if command.object:
+            space.require(command.object)
+            block = space.add_placed(Place(command.object, command.offset, command.length, command.crc, 0, log.id))
+        else:
+            block = space.add_inline(log, command.count)
+        segment = log.view.index.append(tail, command.count, command.size, block, 0, command.least, command.greatest)
+        if not command.object:
+            space.watch(segment, log)
+        log.own += command.count
+        log.own_size += command.size
+        tour = log.tree.tour
+        if tour is not None:
+            tour.add(log, command.count, 0)
+        withheld = bool(log.promotables)
+        if command.request or command.writer:
+            self._note(command, log, Outcome(command.request, log.id, tail, command.count, withheld))
+        return c.Appended(log.id, tail, command.count, block, withheld)
+
+    def _note(self, command: c.Append, log: Log, outcome: Outcome) -> None:
+        if outcome.withheld:
+            log.withheld.append(outcome)
+            if command.request:
+                self.pending[command.request] = outcome
+        elif command.request:
+            self._remember(command.request, outcome)
+        if command.writer:
+            log.writers.pop(command.writer, None)  # the latest writer stands last
+            log.writers[command.writer] = Writer(command.sequence, outcome)
+            self.trim_writers(log)
+
+    def _cfork(self, command: c.CFork) -> c.Result:
+        parent = self.live(command.log)
+        name = self._free_name(command.name, parent, "cfork")
+        return self._welcome(forks.cfork(self, parent, command, name))
+
+    def _sfork(self, command: c.SFork) -> c.Result:
+        source = self.live(command.log)
+        name = self._free_name(command.name, source, "sfork")
+        return self._welcome(forks.sfork(self, source, command, name))
+
+    def _promote(self, command: c.Promote) -> c.Result:
+        end = self.ends.get(command.log)
+        if end is not None and end.kind == forks.LOST:
+            return c.Promotion(False)
+        fork = self.live(command.log)
+        if not fork.promotable:
+            raise NotPromotable(
+                f"log {fork.name!r} is a {fork.kind} that was not made to be promoted: use cfork(promotable=True)"
+            )
+        if command.expected_own not in (NONE, fork.own):
+            return c.Promotion(False)
+        if command.expected_tail not in (NONE, reach(fork).tail):
+            return c.Promotion(False)
+        return c.Promotion(True, forks.promote(self, fork))
+
+    def _squash(self, command: c.Squash) -> c.Result:
+        log = self.live(command.log)
+        if log.kind == "root":
+            raise InvalidArgument(f"log {log.name!r} is a root and cannot be squashed: use drop()")
+        return c.Ended(forks.squash(self, log, forks.SQUASHED, command.cascade_severed))
+
+    def _drop(self, command: c.Drop) -> c.Result:
+        log = self.live(command.log)
+        if log.kind != "root":
+            raise InvalidArgument(f"log {log.name!r} is a fork and cannot be dropped: use squash()")
+        living = len(forks.subtree(log)) - 1 + len(forks.severed_below(log))
+        if living and not command.cascade:
+            raise ConditionFailed(
+                f"log {log.name!r} has {living} living forks: squash them first, or drop with cascade=True"
+            )
+        return c.Ended(forks.squash(self, log, forks.DROPPED, command.cascade))
+
+    def _renew(self, command: c.Renew) -> c.Result:
+        log = self.live(command.log)
+        if log.lease_us == NONE and log.ttl_us == NONE:
+            raise InvalidArgument(f"log {log.name!r} has neither a lease nor a time to live: there is nothing to renew")
+        if log.lease_us != NONE:
+            log.lease_expires = command.now + log.lease_us
+        if log.ttl_us != NONE:
+            log.expires = command.now + log.ttl_us
+        deadline = log.deadline()
+        heapq.heappush(self.deadlines, (deadline, log.id))
+        return c.Done(deadline)
+
+    def _expire(self, command: c.Expire) -> c.Result:
+        log = self.live(command.log)
+        deadline = log.deadline()
+        if deadline == NONE or deadline > command.now:
+            return c.Ended([])
+        return c.Ended(forks.squash(self, log, forks.EXPIRED, cascade_severed=False))
+
+    def _trim(self, command: c.Trim) -> c.Result:
+        log = self.live(command.log)
+        at = reach(log)
+        if command.before > at.tail:
+            raise OutOfRange(f"log {log.name!r} ends at {at.tail} and cannot be trimmed to {command.before}")
+        if command.before > at.readable:
+            raise forks.blocked_by(log, at.holder, f"a trim to {command.before}")
+        log.start = max(log.start, command.before)
+        return c.Done(log.start)
+
+    def _retain(self, command: c.Retain) -> c.Result:
+        log = self.live(command.log)
+        readable = reach(log).readable
+        oldest = command.now - log.retain_age_us if log.retain_age_us != NONE else None
+        surplus = 0
+        if log.retain_bytes != NONE:
+            surplus = log.own_size - log.view.index.own_before(log.start)[1] - log.retain_bytes
+        for run in log.view.index.runs(log.start, readable):
+            expired = oldest is not None and run.greatest < oldest
+            if not expired and surplus < run.size:
+                break
+            surplus -= run.size
+            log.start = run.start + run.rows
+        return c.Done(log.start)
+
+    def _register(self, command: c.Register) -> c.Result:
+        self.space.register(command)
+        return c.Done()
+
+    def _pack(self, command: c.Pack) -> c.Result:
+        return c.Collected(self.space.pack(command), [])
+
+    def _relocate(self, command: c.Relocate) -> c.Result:
+        self.space.relocate(command)
+        return c.Done()
+
+    def _collect(self, command: c.Collect) -> c.Result:
+        return c.Collected(*self.space.collect(list(self.logs.values()), command.now))
+
+    def _forget(self, command: c.Forget) -> c.Result:
+        self.space.forget(command.objects)
+        return c.Done()
+
+
+def _repeat(outcome: Outcome) -> c.Appended:
+    return c.Appended(outcome.log, outcome.first, outcome.count, NONE, outcome.withheld)

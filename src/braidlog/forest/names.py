@@ -1,0 +1,19 @@
+"""What a log may be called: flat and unique, and a legal Kafka topic name."""
+
+from __future__ import annotations
+
+import re
+
+from braidlog import limits
+from braidlog.errors import InvalidArgument
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a log's name is a str, not {type(name).__name__}")
+    if not 0 < len(name) <= limits.NAME_CHARS_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidArgument(
+            f"name {name[:80]!r} is not allowed: use 1 to {limits.NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, not '.' or '..'"
+        )

@@ -1,0 +1,187 @@
+"""Blocks and objects: where bytes are, and which of them nobody can read any more.
+
+A *block* is what a run points at: a batch that rides inline in the command log, or rows of a block of an object.
+Indexes hold block numbers only, so moving bytes changes one entry here and every fork follows.
+
+An object passes through: registered, then condemned once nothing reaches it, then (after a grace period, when it was
+deleted from the store) forgotten. Reachability is computed over all living logs and everything they pin, never counted
+along the way: there is no counter that could drift.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from braidlog.errors import ConditionFailed, InvalidArgument
+from braidlog.forest.commands import NONE, Pack, Register, Relocate
+from braidlog.forest.index import Segment
+from braidlog.forest.log import Log, View
+
+_FAR = 1 << 62
+
+
+class Place(NamedTuple):
+    """Rows of an object's block, from `row` on. `log` is whom they were appended to: neighbours are packed together."""
+
+    object: str
+    offset: int
+    length: int
+    crc: int
+    row: int
+    log: int
+
+
+class Object:
+    """What is known of one object in the store."""
+
+    __slots__ = ("condemned", "crc", "registered", "size")
+
+    def __init__(self, size: int, crc: int, registered: int, condemned: int = NONE) -> None:
+        self.size = size
+        self.crc = crc
+        self.registered = registered
+        self.condemned = condemned
+
+
+class Space:
+    """The tables of blocks and objects."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.next_block = 1
+        self.inline: dict[int, tuple[int, int]] = {}  # block -> (log, rows), in order of appending
+        self.places: dict[int, Place] = {}
+        self.objects: dict[str, Object] = {}
+        self.unsettled: dict[int, tuple[Segment, Log]] = {}  # segments with runs that stand inline, by id()
+
+    def register(self, command: Register) -> None:
+        if command.epoch != self.epoch:
+            raise ConditionFailed(
+                f"object {command.object!r} belongs to epoch {command.epoch}, and the writer's is {self.epoch}: "
+                "another writer took over, so reopen and append again"
+            )
+        known = self.objects.get(command.object)
+        if known is None:
+            self.objects[command.object] = Object(command.size, command.crc, command.now)
+
+    def require(self, name: str) -> None:
+        known = self.objects.get(name)
+        if known is None or known.condemned != NONE:
+            raise InvalidArgument(f"object {name!r} is not registered: register it before referring to it")
+
+    def add_inline(self, log: Log, rows: int) -> int:
+        block = self.next_block
+        self.next_block += 1
+        self.inline[block] = (log.id, rows)
+        return block
+
+    def add_placed(self, place: Place) -> int:
+        block = self.next_block
+        self.next_block += 1
+        self.places[block] = place
+        return block
+
+    def watch(self, segment: Segment, log: Log) -> None:
+        """The segment got a run that stands inline; packing must find it."""
+        self.unsettled[id(segment)] = (segment, log)
+
+    def pack(self, command: Pack) -> list[int]:
+        """Inline blocks moved into an object. Answers those whose inline bytes are needed no more."""
+        self.require(command.object)
+        moved: dict[int, tuple[int, int]] = {}
+        for packed in command.blocks:
+            live = [source for source in packed.sources if source in self.inline]
+            if not live:
+                continue
+            block = self.add_placed(Place(command.object, packed.offset, packed.length, packed.crc, 0, packed.log))
+            row = 0
+            for source, count in zip(packed.sources, packed.counts, strict=True):
+                if source in self.inline:
+                    moved[source] = (block, row)
+                row += count
+        for source in moved:
+            del self.inline[source]
+        for key, (segment, log) in list(self.unsettled.items()):
+            barrier = log.earliest_fork_point() if log.promotables else _FAR
+            if not segment.rename(moved, self.inline, barrier):
+                del self.unsettled[key]
+        return list(moved)
+
+    def relocate(self, command: Relocate) -> None:
+        self.require(command.object)
+        for move in command.moves:
+            place = self.places.get(move.block)
+            if place is not None:  # else it was collected while its copy was being written
+                self.places[move.block] = Place(command.object, move.offset, move.length, move.crc, move.row, place.log)
+
+    def collect(self, logs: list[Log], now: int) -> tuple[list[int], list[str]]:
+        """Drop unreachable runs and blocks; condemn unreachable objects. Answers (inline blocks, objects)."""
+        reached: set[int] = set()
+        for view, (low, high) in needed(logs).items():
+            view.index.forget_below(low)
+            view.index.blocks(low, high, reached)
+        dead_inline = [block for block in self.inline if block not in reached]
+        for block in dead_inline:
+            del self.inline[block]
+        for block in [block for block in self.places if block not in reached]:
+            del self.places[block]
+        used = {place.object for place in self.places.values()}
+        condemned = [name for name, known in self.objects.items() if known.condemned == NONE and name not in used]
+        for name in condemned:
+            self.objects[name].condemned = now
+        return dead_inline, condemned
+
+    def forget(self, names: list[str]) -> None:
+        for name in names:
+            known = self.objects.get(name)
+            if known is not None and known.condemned != NONE:
+                del self.objects[name]
+
+
+def needed(logs: list[Log]) -> dict[View, tuple[int, int]]:
+    """For every view that some living log resolves through: the range of its positions that can still be asked for.
+
+    A log needs its own view from its start on, without end. What it inherits it needs in the view above, in that view's
+    positions: without end again if that is a living log's present view, else up to where the pinned part ends.
+    """
+    ranges: dict[View, tuple[int, int]] = {}
+    children: dict[View, int] = {}
+    ceilings: dict[View, int] = {}
+    stack: list[View] = []
+    for log in logs:
+        # A promotable fork's trim is its own affair until it is decided: promotion must find all its records.
+        low = min(log.start, log.fork_point) if log.promotable else log.start
+        ranges[log.view] = (low, _FAR)
+        # A severed fork's view sees the view above only below its base; its own records begin there.
+        if log.kind == "sfork":
+            ceilings[log.view] = log.base
+        stack.append(log.view)
+    seen: set[View] = set()
+    while stack:  # count who depends on whom, so that each view is settled after all that look up to it
+        view = stack.pop()
+        if view in seen:
+            continue
+        seen.add(view)
+        if view.up is not None:
+            above = view.up.target()
+            children[above] = children.get(above, 0) + 1
+            stack.append(above)
+    ready = [view for view in seen if not children.get(view)]
+    while ready:
+        view = ready.pop()
+        low, high = ranges[view]
+        if view.up is None:
+            continue
+        above = view.up.target()
+        top = min(high, ceilings.get(view, _FAR))
+        if low < top:
+            up_low = low - view.index.own_before(low)[0]
+            up_high = top - view.index.own_before(top)[0] if top < _FAR else _FAR
+            known = ranges.get(above)
+            ranges[above] = (up_low, up_high) if known is None else (min(known[0], up_low), max(known[1], up_high))
+        elif above not in ranges:
+            ranges[above] = (0, 0)
+        children[above] -= 1
+        if not children[above]:
+            ready.append(above)
+    return ranges
