@@ -40,12 +40,13 @@ CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more woul
 
 # Packing, compaction, collection.
 PACK_BYTES: Final = 8 * MIB  # inline bytes that make a flush due
-PACK_AGE_S: Final = 5.0  # inline bytes older than this make a flush due
+PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due
 UNPACKED_BYTES_MAX: Final = 64 * MIB  # appends wait for the packer above this
 OBJECT_BYTES_MAX: Final = 128 * MIB  # queued large batches that share one object
 COMPACT_OBJECT_BYTES_MAX: Final = 16 * MIB  # objects below this are small
 COMPACT_OBJECTS_MIN: Final = 16  # so many small ones make a compaction worth while
 COMPACT_BYTES_MAX: Final = 64 * MIB  # rewritten by one compaction
+COMPACT_IDLE_S: Final = 2.0  # compaction waits until nothing was committed for so long
 GRACE_S: Final = 60.0  # between condemning an object and deleting it
 ORPHAN_AGE_S: Final = 3600.0  # an object that nobody registered is swept after this
 KEEPER_PERIOD_S: Final = 1.0  # how often the background work looks around

@@ -1,0 +1,409 @@
+"""A log, or a fork of one, as its user holds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Literal, TypeVar, overload
+
+import pyarrow as pa
+
+from braidlog import limits
+from braidlog.client import arguments
+from braidlog.client.arguments import Headers, Moment, Value
+from braidlog.client.session import Session
+from braidlog.client.subscription import Subscription
+from braidlog.client.ticket import Ticket
+from braidlog.embedded.committer import Pending
+from braidlog.errors import Blocked, InvalidArgument
+from braidlog.facts import Ancestor, Diff, Info, Plan
+from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
+from braidlog.objects.batch import Batch
+from braidlog.record import Record
+
+T = TypeVar("T")
+Ack = Literal["ordered", "durable"]
+
+
+class Log:
+    """A handle, bound to its log's identity: should the name be reused one day, this does not become that log.
+
+    Safe to use from several threads. Handles cost nothing; make as many as you like.
+    """
+
+    __slots__ = ("_id", "_name", "_session")
+
+    def __init__(self, session: Session, log_id: int, name: str) -> None:
+        self._session = session
+        self._id = log_id
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    def __repr__(self) -> str:
+        return f"<braidlog.Log {self._name!r} #{self._id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Log) and other._id == self._id and other._session is self._session
+
+    def __hash__(self) -> int:
+        return hash((id(self._session), self._id))
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: Value,
+        *,
+        key: Value | None = None,
+        headers: Headers | None = None,
+        timestamp: Moment | None = None,
+        ack: Ack = "ordered",
+        expected_tail: int | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        wait: float | None = None,
+    ) -> int | None:
+        """Append one record durably and return its position.
+
+        Returns None when the record was taken but its position is withheld by a hold, or with ack="durable".
+        `expected_tail` appends only if the record will stand there (else ConditionFailed). `writer` and `sequence` make
+        it idempotent, also across restarts: the same pair again returns the first result. `wait` is how many seconds to
+        wait while the log is Blocked.
+        """
+        batch = arguments.one_record(value, key, headers, timestamp)
+        positions = self._append(batch, ack, expected_tail, writer, sequence, wait)
+        return None if positions is None else positions.start
+
+    def append_many(
+        self,
+        values: Iterable[Value | Record],
+        *,
+        timestamp: Moment | None = None,
+        ack: Ack = "ordered",
+        expected_tail: int | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        wait: float | None = None,
+    ) -> range | None:
+        """Append several records as one atomic, contiguous batch and return their positions; see `append`."""
+        batch = arguments.many_records(values, timestamp)
+        if not batch.count:
+            tail = self.tail()
+            return range(tail, tail)
+        return self._append(batch, ack, expected_tail, writer, sequence, wait)
+
+    def submit(
+        self,
+        value: Value | Record | Iterable[Value | Record],
+        *,
+        key: Value | None = None,
+        headers: Headers | None = None,
+        timestamp: Moment | None = None,
+        expected_tail: int | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        timeout: float | None = None,
+    ) -> Ticket:
+        """Queue an append and go on; the ticket tells when it is durable and where it stands.
+
+        Takes one value, one Record, or an iterable of them for a batch. Appends submitted from one thread to one log
+        keep their order. The bytes not yet durable are bounded: beyond that, `submit` waits up to `timeout` seconds.
+        """
+        single = isinstance(value, bytes | bytearray | memoryview | str | Record)
+        if isinstance(value, Record):
+            if key is not None or headers is not None:
+                raise InvalidArgument("key and headers belong into the Record")
+            batch = arguments.many_records([value], timestamp)
+        elif isinstance(value, bytes | bytearray | memoryview | str):
+            batch = arguments.one_record(value, key, headers, timestamp)
+        else:
+            if key is not None or headers is not None:
+                raise InvalidArgument("key and headers are for one value: use Records in a batch")
+            batch = arguments.many_records(value, timestamp)
+            if not batch.count:
+                raise InvalidArgument("there is nothing to submit: give at least one record")
+        command = self._append_command(batch, expected_tail, writer, sequence)
+        outstanding = self._session.outstanding
+        outstanding.take(command.size, timeout)
+
+        def done(_: Pending) -> None:
+            outstanding.give_back(command.size)
+
+        try:
+            pending = self._session.backend.submit(command, batch, done)
+        except BaseException:
+            outstanding.give_back(command.size)
+            raise
+        return Ticket(self._session.backend, pending, command.request, single=single)
+
+    def _append(
+        self,
+        batch: Batch,
+        ack: Ack,
+        expected_tail: int | None,
+        writer: str | None,
+        sequence: int | None,
+        wait: float | None,
+    ) -> range | None:
+        arguments.acknowledgement(ack)
+        command = self._append_command(batch, expected_tail, writer, sequence)
+        answer = self._unblocked(lambda: self._session.backend.append(command, batch), wait)
+        if answer.withheld or answer.first == NONE or ack == "durable":
+            return None
+        return range(answer.first, answer.first + answer.count)
+
+    def _append_command(
+        self, batch: Batch, expected_tail: int | None, writer: str | None, sequence: int | None
+    ) -> c.Append:
+        name, number = arguments.writer_and_sequence(writer, sequence)
+        return c.Append(
+            self._id,
+            batch.count,
+            batch.size,
+            batch.least_timestamp,
+            batch.greatest_timestamp,
+            expected_tail=arguments.optional("expected_tail", expected_tail),
+            writer=name,
+            sequence=number,
+            request=self._session.next_request(),
+        )
+
+    def _unblocked(self, attempt: Callable[[], T], wait: float | None) -> T:
+        """Try, and while a hold stands in the way and there is time, try again after each change."""
+        patience = arguments.seconds("wait", wait)
+        if patience is None:
+            return attempt()
+        backend = self._session.backend
+        deadline = time.monotonic() + patience
+        while True:
+            seen = backend.version
+            try:
+                return attempt()
+            except Blocked:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                backend.wait_for_change(seen, left)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def tail(self) -> int:
+        """The first position that cannot be read now."""
+        return self._session.backend.tail(self._id)
+
+    def info(self) -> Info:
+        """All there is to know about this log at this moment."""
+        return self._session.backend.describe(self._id)
+
+    def read(
+        self,
+        start: int,
+        stop: int | None = None,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        wait: float | None = None,
+    ) -> list[Record]:
+        """What is readable of [start, stop), at most `max_records`, and about `max_bytes` but at least one.
+
+        At `tail()` that is nothing: [] comes back, after `wait` seconds if given and nothing arrived. Where a hold
+        hides the record it is Blocked, above the true tail OutOfRange, below the start Trimmed.
+        """
+        arguments.position("start", start)
+        if stop is not None:
+            arguments.position("stop", stop)
+        for name, bound in (("max_records", max_records), ("max_bytes", max_bytes)):
+            if bound is not None and arguments.position(name, bound) == 0:
+                raise InvalidArgument(f"{name} must be at least 1")
+        patience = arguments.seconds("wait", wait)
+        backend = self._session.backend
+        deadline = None if patience is None else time.monotonic() + patience
+        while True:
+            seen = backend.version
+            blocked: Blocked | None = None
+            records: list[Record] = []
+            try:
+                records = backend.read(self._id, start, stop, max_records, max_bytes)
+            except Blocked as error:
+                blocked = error
+            left = 0.0 if deadline is None else deadline - time.monotonic()
+            if records or (stop is not None and stop <= start) or left <= 0:
+                if blocked is not None:
+                    raise blocked
+                return records
+            backend.wait_for_change(seen, left)
+
+    def read_arrow(self, start: int = 0, stop: int | None = None) -> pa.Table:
+        """The same range as a pyarrow Table with the columns position, timestamp, key, value and headers."""
+        arguments.position("start", start)
+        if stop is not None:
+            arguments.position("stop", stop)
+        return self._session.backend.read_arrow(self._id, start, stop)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        """`log[i]` is the record at a position, `log[i:j]` a list; as in Python, -1 is the last readable one."""
+        if isinstance(index, slice):
+            return self._slice(index)
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise InvalidArgument(f"a position is an int, not {type(index).__name__}")
+        at = index if index >= 0 else self.tail() + index
+        if at < 0:
+            raise IndexError(f"position {index} lies before the beginning of the log")
+        found = self.read(at, at + 1)
+        if not found:
+            raise IndexError(f"position {at} is not there yet: the log ends at {at}")
+        return found[0]
+
+    def _slice(self, index: slice) -> list[Record]:
+        if index.step not in (None, 1):
+            raise InvalidArgument(f"a slice of a log has no step, not {index.step}")
+        info = self.info()
+        first = info.start if index.start is None else index.start
+        last = info.readable_tail if index.stop is None else index.stop
+        low, high, _ = slice(first, last).indices(info.readable_tail)
+        return self.read(low, high) if low < high else []
+
+    def position_at(self, time: Moment) -> int:
+        """The first position whose timestamp is at or after the moment; `tail()` if there is none yet."""
+        return self._session.backend.position_at(self._id, arguments.moment(time))
+
+    def plan(self, start: int = 0, stop: int | None = None) -> Plan:
+        """Where the bytes of a range are, for readers that fetch them themselves."""
+        arguments.position("start", start)
+        if stop is not None:
+            arguments.position("stop", stop)
+        return self._session.backend.plan(self._id, start, stop)
+
+    def subscribe(self, start: int | Literal["tail"] | datetime = 0, *, follow: bool = True) -> Subscription:
+        """Iterate over records from a position, from now on ("tail"), or from a moment.
+
+        It waits for new records, pauses at holds, and ends with a reason in `.end`. Without `follow` it ends where
+        nothing more can be read now. 0 stands for the beginning, wherever that is after trims.
+        """
+        if isinstance(start, datetime):
+            position = self.position_at(start)
+        elif start == "tail":
+            position = self.tail()
+        elif isinstance(start, str):
+            raise InvalidArgument(f"start must be a position, 'tail' or a datetime, not {start!r}")
+        else:
+            position = arguments.position("start", start) or self.info().start
+            self._session.backend.plan(self._id, position, position)  # raises what reading there would
+        return Subscription(self._session.backend, self._id, position, follow=follow)
+
+    def trim(self, before: int) -> int:
+        """Forget the positions below `before`, for this log; forks keep theirs. Returns the new start."""
+        done = self._execute(
+            c.Trim(self._id, arguments.position("before", before), request=self._session.next_request())
+        )
+        assert isinstance(done, c.Done)
+        return done.value
+
+    # --- forking -------------------------------------------------------------------------------------------------
+
+    def cfork(
+        self,
+        name: str | None = None,
+        *,
+        promotable: bool = False,
+        ttl: float | timedelta | None = None,
+        lease: float | timedelta | None = limits.LEASE_DEFAULT_S,
+        labels: Mapping[str, str] | None = None,
+        wait: float | None = None,
+    ) -> Log:
+        """Fork this log live: the fork shares everything so far and goes on receiving what is appended here.
+
+        What is written on the fork stays there, unless it is `promotable` and promoted. While a promotable fork is
+        undecided, this log can be read up to the fork point only; after `lease` seconds without `renew` it is squashed
+        (None: never). `ttl` squashes any fork after so many seconds.
+        """
+        command = c.CFork(
+            self._id,
+            "" if name is None else arguments.name(name),
+            self._session.now_us(),
+            bool(promotable),
+            arguments.micros("ttl", ttl),
+            arguments.micros("lease", lease) if promotable else NONE,
+            arguments.labels(labels),
+            self._session.owner,
+            self._session.next_request(),
+        )
+        return self._opened(self._unblocked(lambda: self._execute(command), wait))
+
+    def sfork(
+        self,
+        name: str | None = None,
+        *,
+        at: int | None = None,
+        ttl: float | timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
+        wait: float | None = None,
+    ) -> Log:
+        """Fork this log severed: the first `at` records, or all there are now, and nothing that comes later."""
+        command = c.SFork(
+            self._id,
+            "" if name is None else arguments.name(name),
+            self._session.now_us(),
+            arguments.optional("at", at),
+            arguments.micros("ttl", ttl),
+            arguments.labels(labels),
+            self._session.owner,
+            self._session.next_request(),
+        )
+        return self._opened(self._unblocked(lambda: self._execute(command), wait))
+
+    def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
+        """Make this fork its parent: from now on the parent's name stands for what the fork held.
+
+        `expected_own` promotes only if the fork has exactly so many records of its own, those that were validated; the
+        parent's may still arrive meanwhile. Returns False when a guard fails, and the fork is as it was, or when a
+        sibling was promoted first, and the fork is gone.
+        """
+        done = self._execute(
+            c.Promote(
+                self._id,
+                arguments.optional("expected_own", expected_own),
+                arguments.optional("expected_tail", expected_tail),
+                self._session.next_request(),
+            )
+        )
+        assert isinstance(done, c.Promotion)
+        return done.promoted
+
+    def squash(self, *, cascade_severed: bool = False) -> None:
+        """Delete this fork and the live forks below it; with `cascade_severed` severed forks of those as well."""
+        self._execute(c.Squash(self._id, bool(cascade_severed), self._session.next_request()))
+
+    def renew(self) -> None:
+        """Begin the decision lease, and the time to live, anew."""
+        self._execute(c.Renew(self._id, self._session.now_us(), self._session.next_request()))
+
+    def diff(self, *, max_records: int | None = None) -> Diff:
+        """What this fork has from its fork point on: its own records, and the parent's between them."""
+        if max_records is not None:
+            arguments.position("max_records", max_records)
+        return self._session.backend.diff(self._id, max_records)
+
+    def lineage(self) -> list[Ancestor]:
+        """This log, what it was forked from, and so on up to a root."""
+        return self._session.backend.lineage(self._id)
+
+    def _execute(self, command: c.Command) -> c.Result:
+        return self._session.backend.execute(command)
+
+    def _opened(self, result: c.Result) -> Log:
+        assert isinstance(result, c.Opening)
+        return Log(self._session, result.log, result.name)

@@ -1,0 +1,105 @@
+"""From a URL or a path to an open braid."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from braidlog.client.braid import Braid
+from braidlog.embedded.clock import Clock, SystemClock
+from braidlog.embedded.follower import Follower
+from braidlog.embedded.upkeep import Keeper
+from braidlog.embedded.writer import Writer
+from braidlog.errors import InvalidArgument, NotFound, Unavailable
+from braidlog.metadata import directory
+from braidlog.metadata.directory import WriterLock
+from braidlog.objects.files import Files, OsFiles
+from braidlog.objects.memory_files import MemoryFiles
+
+
+def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Braid:
+    """Open the logs at a path, a `file://` URL or `memory://`.
+
+    A directory that is not there is created. One process at a time opens it for writing (others get Locked); any number
+    may open it with `read_only=True`, and they see what the writer has made durable.
+    """
+    where = _target(url_or_path)
+    if where is None:
+        if read_only:
+            raise InvalidArgument("memory:// begins empty and belongs to its opener: read_only makes no sense there")
+        return serve(MemoryFiles(), "memory://", folder=None)
+    url = where.as_uri()
+    try:
+        return _follow(where, url) if read_only else _write(where, url)
+    except OSError as error:
+        raise Unavailable(f"cannot open {where}: {error}; check the path and its permissions") from error
+
+
+def serve(
+    files: Files, url: str, *, folder: str | None, clock: Clock | None = None, lock: WriterLock | None = None
+) -> Braid:
+    """Open for writing on whatever holds the files, with the work behind the scenes running."""
+    writer = Writer(files, clock or SystemClock(), folder=folder, release=lock.release if lock else _nothing)
+    try:
+        keeper = Keeper(writer)
+    except BaseException:
+        writer.close()
+        raise
+    return Braid(writer, url, read_only=False, stop=keeper.stop)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _write(where: Path, url: str) -> Braid:
+    files = OsFiles(where)
+    files.make_dir("")
+    directory.read_format(files)  # before a lock is left in somebody else's folder
+    lock = WriterLock.acquire(where)
+    try:
+        return serve(files, url, folder=str(where / "objects"), lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _follow(where: Path, url: str) -> Braid:
+    if not where.is_dir():
+        raise NotFound(f"there is no directory {where}: open it for writing once to create it")
+    return Braid(Follower(OsFiles(where), folder=str(where / "objects")), url, read_only=True)
+
+
+def _target(url_or_path: str | os.PathLike[str]) -> Path | None:
+    """The directory, or None for memory."""
+    if isinstance(url_or_path, str) and "://" in url_or_path:
+        return _from_url(url_or_path)
+    try:
+        text = os.fspath(url_or_path)
+    except TypeError:
+        raise InvalidArgument(f"open takes a path or a URL, not {type(url_or_path).__name__}") from None
+    if not text or "\0" in text:
+        raise InvalidArgument(f"{text!r} is not a path: give a directory, file:///... or memory://")
+    path = Path(text).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise InvalidArgument(f"{path} is not a directory: braidlog keeps its logs in a directory of its own")
+    return path
+
+
+def _from_url(url: str) -> Path | None:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidArgument(f"{url!r} is not a URL: {error}") from error
+    if parts.query or parts.fragment:
+        raise InvalidArgument(f"{url!r}: a braidlog URL has no query and no fragment")
+    if parts.scheme == "memory":
+        if parts.netloc or parts.path:
+            raise InvalidArgument(f"{url!r}: memory:// takes no name, each opening is a new, empty one")
+        return None
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise InvalidArgument(f"{url!r}: write file:///absolute/path, with three slashes")
+        return _target(unquote(parts.path))
+    raise InvalidArgument(f"{url!r}: the schemes are file:// and memory://, or give a path")

@@ -1,0 +1,108 @@
+"""A read-only view of a directory that another process may be writing.
+
+It applies what the writer has synced and nothing beyond it, and it writes nothing, not even a lock. When the writer
+drops the part of the command log that comes next, the follower starts again from the newest snapshot; positions mean
+the same in it, so nobody who reads by position notices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from braidlog import limits
+from braidlog.embedded.committer import Pending
+from braidlog.embedded.replica import Replica
+from braidlog.embedded.writer import decode_frame, load_snapshot
+from braidlog.errors import BraidError, InvalidArgument, NotFound, Unavailable
+from braidlog.forest import commands as c
+from braidlog.metadata import directory
+from braidlog.metadata.file_log import LogFollower, Superseded
+from braidlog.objects.batch import Batch
+from braidlog.objects.files import Files
+from braidlog.objects.store import FileStore
+
+_REFUSAL = "this braid is open read-only: open it without read_only=True to change anything"
+
+
+class Follower(Replica):
+    """Follows a writer's command log."""
+
+    def __init__(self, files: Files, *, folder: str | None) -> None:
+        if directory.read_format(files) is None:
+            raise NotFound(f"there is no braidlog directory at {folder}: open it for writing once to create it")
+        self._files = files
+        after, forest, payloads = load_snapshot(files)
+        super().__init__(forest, payloads, FileStore(files), folder)
+        self._follower = LogFollower(files, after)
+        self._polling = threading.Lock()
+        self._failure: BraidError | None = None
+        self._stop = threading.Event()
+        self.poll()
+        self._thread = threading.Thread(target=self._run, name="braidlog-follower", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> bool:
+        """Take in what became durable since; says whether there was something."""
+        with self._polling:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                frames = self._follower.poll()
+            except Superseded:
+                self._reload()
+                return True
+            for sequence, payload in frames:
+                self.absorb(decode_frame(sequence, payload))
+            return bool(frames)
+
+    def _reload(self) -> None:
+        for _ in range(limits.OBJECT_GONE_RETRIES):
+            after, forest, payloads = load_snapshot(self._files)
+            self._follower.close()
+            self._follower = LogFollower(self._files, after)
+            with self.lock:
+                self.forest, self.payloads = forest, payloads
+            try:
+                for sequence, payload in self._follower.poll():
+                    self.absorb(decode_frame(sequence, payload))
+            except Superseded:  # the writer was faster than we were
+                continue
+            self._announce()
+            return
+        raise Unavailable("the writer drops its command log faster than this process can follow: try again")
+
+    def _run(self) -> None:
+        while not self._stop.wait(limits.READ_ONLY_POLL_S):
+            try:
+                self.poll()
+            except (BraidError, OSError) as error:
+                self._failure = error if isinstance(error, BraidError) else Unavailable(str(error))
+                self._announce()
+                return
+
+    def _object_vanished(self) -> None:
+        self.poll()
+
+    def _check_readable(self) -> None:
+        super()._check_readable()
+        if self._failure is not None:
+            raise self._failure
+
+    def execute(self, command: c.Command) -> c.Result:
+        raise InvalidArgument(f"cannot {type(command).__name__.lower()}: {_REFUSAL}")
+
+    def append(self, command: c.Append, batch: Batch) -> c.Appended:
+        raise InvalidArgument(f"cannot append {batch.count} records to log number {command.log}: {_REFUSAL}")
+
+    def submit(self, command: c.Append, batch: Batch, then: Callable[[Pending], None]) -> Pending:
+        del then  # nothing will be done
+        raise InvalidArgument(f"cannot submit {batch.count} records to log number {command.log}: {_REFUSAL}")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._stop.set()
+        self._thread.join()
+        self._follower.close()
+        self._close_reading()

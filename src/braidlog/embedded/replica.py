@@ -1,0 +1,484 @@
+"""A forest with its bytes: everything that reading needs, the same for the writer and for read-only processes.
+
+A replica is fed batches of commands that are durable already (`absorb`) and so can show all it has. It keeps the bytes
+of batches that ride inline, fetches the others from the store, and checks every block it fetches.
+
+Thread-safe: `lock` guards the forest; bytes are fetched outside it. An object that compaction removed meanwhile is no
+error: the range is planned anew. Waiters are told of every change through `wait_for_change`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+from crc32c import crc32c
+
+from braidlog import limits
+from braidlog.errors import BraidError, Corrupt, NotFound, OutOfRange, Trimmed, Unavailable
+from braidlog.facts import Ancestor, Diff, DiffEntry, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
+from braidlog.forest.forks import blocked_by
+from braidlog.forest.log import Log
+from braidlog.forest.machine import End, Forest
+from braidlog.forest.reading import Extent, locate, resolve, size_of
+from braidlog.forest.space import Place
+from braidlog.forest.tails import reach
+from braidlog.objects.batch import Batch, decode, records, records_of, to_arrow, with_positions
+from braidlog.objects.cache import BlockCache
+from braidlog.objects.format import BlockPlace, read_block
+from braidlog.objects.store import Store
+from braidlog.record import Record
+
+T = TypeVar("T")
+
+COMMANDS = msgspec.msgpack.Decoder(list[c.Command])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WINDOW_ROWS = 4096  # how far a read that is bounded by bytes looks ahead
+_SCAN_ROWS = 1_000_000  # how far a search by time plans at once
+
+
+class Piece(NamedTuple):
+    """Consecutive records, and where their bytes are: inline, or in an object."""
+
+    position: int
+    rows: int
+    row: int
+    block: int
+    payload: bytes | None
+    place: Place | None
+    own: bool
+    greatest: int
+
+
+class Replica:
+    """Forest and bytes together."""
+
+    def __init__(self, forest: Forest, payloads: dict[int, bytes], store: Store, folder: str | None) -> None:
+        self.lock = threading.Lock()
+        self.forest = forest
+        self.payloads = payloads
+        self.inline_bytes = sum(map(len, payloads.values()))
+        self.store = store
+        self.folder = folder
+        self.cache: BlockCache[pa.RecordBatch | Batch] = BlockCache(limits.CACHE_BYTES)
+        self.littered = True  # something may have become unreachable since the last collection
+        self.version = 0
+        self._changed = threading.Condition()
+        self._watchers: list[Callable[[], None]] = []
+        self._closed = False
+
+    # --- taking in -----------------------------------------------------------------------------------------------
+
+    def absorb(self, batch: Sequence[c.Command]) -> list[c.Result | BraidError]:
+        """Apply commands that are durable, and keep or drop bytes as they say."""
+        with self.lock:
+            answers = [self._absorb_one(command) for command in batch]
+        self._announce()
+        return answers
+
+    def _absorb_one(self, command: c.Command) -> c.Result | BraidError:
+        answer = self.forest.apply(command)
+        if isinstance(command, c.Append):
+            if isinstance(answer, c.Appended) and answer.block != NONE and command.payload:
+                self.payloads[answer.block] = command.payload
+                self.inline_bytes += len(command.payload)
+        elif isinstance(answer, c.Collected):
+            for block in answer.blocks:
+                self.inline_bytes -= len(self.payloads.pop(block, b""))
+        elif isinstance(command, c.Squash | c.Drop | c.Expire | c.Trim | c.Retain | c.Promote | c.Relocate):
+            self.littered = True
+        return answer
+
+    def _announce(self) -> None:
+        with self._changed:
+            self.version += 1
+            self._changed.notify_all()
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher()
+
+    def wait_for_change(self, seen: int, timeout: float | None) -> int:
+        """Return the version once it differs from `seen`, or when the timeout passed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.version != seen or self._closed, timeout)
+            return self.version
+
+    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
+        """Call `watcher` (quickly, from any thread) after each change; returns how to stop that."""
+        with self._changed:
+            self._watchers.append(watcher)
+
+        def stop() -> None:
+            with self._changed:
+                if watcher in self._watchers:
+                    self._watchers.remove(watcher)
+
+        return stop
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _close_reading(self) -> None:
+        self._closed = True
+        self._announce()
+        self.store.close()
+
+    # --- what there is -------------------------------------------------------------------------------------------
+
+    def _check_readable(self) -> None:
+        """Raise if this replica can no longer be trusted to show what there is."""
+        if self._closed:
+            raise Unavailable("this braid is closed: open it again")
+
+    def find(self, name: str) -> int:
+        self._check_readable()
+        with self.lock:
+            return self.forest.by_name(name).id
+
+    def ids(self) -> list[int]:
+        self._check_readable()
+        with self.lock:
+            return list(self.forest.logs)
+
+    def name_of(self, log_id: int) -> str:
+        with self.lock:
+            log = self.forest.logs.get(log_id)
+            end = self.forest.ends.get(log_id)
+            return log.name if log is not None else end.name if end is not None else f"#{log_id}"
+
+    def end_of(self, log_id: int) -> tuple[End, str] | None:
+        """How a log ended and the log it goes on as, if any; None while it lives."""
+        with self.lock:
+            if log_id in self.forest.logs:
+                return None
+            end = self.forest.ends.get(log_id)
+            if end is None:
+                return End("squashed", f"#{log_id}", NONE, 0), ""
+            return end, self.forest.ends_into(end)
+
+    def tail(self, log_id: int) -> int:
+        self._check_readable()
+        with self.lock:
+            return reach(self.forest.live(log_id)).readable
+
+    def describe(self, log_id: int) -> Info:
+        self._check_readable()
+        with self.lock:
+            log = self.forest.live(log_id)
+            at = reach(log)
+            everything = size_of(log.view, log.start, at.tail)
+            own_before = log.view.index.own_before(log.start)[1]
+            return Info(
+                name=log.name,
+                id=log.id,
+                kind=log.kind,
+                parent=self._parent_name(log),
+                fork_point=log.fork_point if log.kind != "root" else None,
+                promotable=log.promotable,
+                discipline=log.discipline,
+                start=log.start,
+                tail=at.tail,
+                readable_tail=at.readable,
+                limited_by=at.holder.name if at.holder is not None else None,
+                own=log.own,
+                own_bytes=log.own_size,
+                shared_bytes=everything - (log.own_size - own_before),
+                epoch=log.epoch,
+                created=_moment(log.created),
+                expires=_moment(log.expires) if log.expires != NONE else None,
+                lease_expires=_moment(log.lease_expires) if log.lease_expires != NONE else None,
+                owner=log.owner,
+                labels=dict(log.labels),
+                retention=_retention(log),
+            )
+
+    def _parent_name(self, log: Log) -> str | None:
+        if log.parent is not None:
+            return log.parent.name
+        if log.kind == "root":
+            return None
+        living = self.forest.logs.get(log.origin_id)
+        return living.name if living is not None else log.origin_name
+
+    def lineage(self, log_id: int) -> list[Ancestor]:
+        with self.lock:
+            log: Log | None = self.forest.live(log_id)
+            steps: list[Ancestor] = []
+            below: int | None = None
+            while log is not None:
+                steps.append(Ancestor(name=log.name, id=log.id, kind=log.kind, fork_point=below, living=True))
+                below = log.fork_point if log.kind != "root" else None
+                if log.parent is not None or log.kind == "root":
+                    log = log.parent
+                    continue
+                source = self.forest.logs.get(log.origin_id)
+                if source is None:
+                    steps.append(
+                        Ancestor(name=log.origin_name, id=log.origin_id, kind=None, fork_point=below, living=False)
+                    )
+                log = source
+            return steps
+
+    def outcome(self, request: bytes, request_id: str) -> Outcome:
+        """What is known of a request."""
+        with self.lock:
+            known = self.forest.recall(request)
+            if known is None:
+                raise NotFound(
+                    f"request {request_id!r} is not known: it never took effect, or it is older than the last "
+                    f"{limits.OUTCOMES_KEPT_MAX:,} requests, which are remembered"
+                )
+            if isinstance(known, c.Appended):
+                return self._outcome_of_append(known, request_id)
+            if isinstance(known, c.Promotion):
+                return Outcome(request_id=request_id, what="promote", promoted=known.promoted)
+            if isinstance(known, c.Opening):
+                log = self.forest.logs.get(known.log)
+                return Outcome(request_id=request_id, what="create", log=log.name if log is not None else None)
+            return Outcome(request_id=request_id, what="end" if isinstance(known, c.Ended) else "change")
+
+    def _outcome_of_append(self, known: c.Appended, request_id: str) -> Outcome:
+        log = self.forest.logs.get(known.log)
+        name = log.name if log is not None else ""
+        if log is None and (end := self.forest.ends.get(known.log)) is not None:
+            name = self.forest.ends_into(end)
+        positions = None
+        if known.first != NONE and not known.withheld:
+            positions = range(known.first, known.first + known.count)
+        return Outcome(
+            request_id=request_id, what="append", log=name or None, positions=positions, withheld=known.withheld
+        )
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def read(
+        self, log_id: int, start: int, stop: int | None, max_records: int | None, max_bytes: int | None
+    ) -> list[Record]:
+        """What is readable of [start, stop); see `_clip` for the errors."""
+        found: list[Record] = []
+        room = max_bytes
+        while True:
+            asked = stop
+            if max_records is not None:
+                asked = min(stop, start + max_records) if stop is not None else start + max_records
+            window = asked
+            if max_bytes is not None:
+                window = start + _WINDOW_ROWS if asked is None else min(asked, start + _WINDOW_ROWS)
+            if found and (window is not None and start >= window):
+                return found
+            try:
+                got = self._fetch(log_id, start, window, self._records_of)
+            except BraidError:
+                if found:  # the log ended, or was trimmed, between two windows: what was read is true
+                    return found
+                raise
+            part = [record for chunk in got for record in chunk]
+            if room is None:
+                return part
+            for record in part:
+                room -= _weight(record)
+                if room < 0 and found:
+                    return found
+                found.append(record)
+                if room <= 0:
+                    return found
+            if not part or (asked is not None and start + len(part) >= asked):
+                return found
+            start += len(part)
+            if max_records is not None:
+                max_records -= len(part)
+            if start >= self.tail(log_id):
+                return found
+
+    def read_arrow(self, log_id: int, start: int, stop: int | None) -> pa.Table:
+        parts = self._fetch(log_id, start, stop, self._columns_of)
+        return with_positions(parts)
+
+    def diff(self, log_id: int, max_records: int | None) -> Diff:
+        """The records of a fork from its fork point on, each marked as its own or its parent's."""
+        with self.lock:
+            log = self.forest.live(log_id)
+            if log.kind == "root":
+                raise OutOfRange(f"log {log.name!r} is a root: only a fork differs from something")
+            name, fork_point = log.name, log.fork_point
+            low, high = max(log.start, min(fork_point, reach(log).readable)), reach(log).readable
+        stop = high if max_records is None else min(high, low + max_records)
+        chunks = self._fetch(log_id, low, stop, lambda piece: [(r, piece.own) for r in self._records_of(piece)])
+        entries = [DiffEntry(record, own) for chunk in chunks for record, own in chunk]
+        return Diff(log=name, fork_point=fork_point, entries=entries, truncated=stop < high)
+
+    def plan(self, log_id: int, start: int, stop: int | None) -> Plan:
+        self._check_readable()
+        with self.lock:
+            log = self.forest.live(log_id)
+            low, high = self._clip(log, start, stop)
+            pieces = self._pieces(log, low, high)
+            name = log.name
+        return Plan(log=name, start=low, stop=high, objects=self.folder, parts=[self._part(piece) for piece in pieces])
+
+    def position_at(self, log_id: int, moment_us: int) -> int:
+        """The first readable position whose timestamp is not before the moment; the tail if there is none."""
+        with self.lock:
+            start = self.forest.live(log_id).start
+        while True:
+            with self.lock:
+                log = self.forest.live(log_id)
+                readable = reach(log).readable
+                start = max(start, log.start)
+                stop = min(readable, start + _SCAN_ROWS)
+                pieces = [piece for piece in self._pieces(log, start, stop) if piece.greatest >= moment_us]
+            for piece in pieces:
+                times = self._fetch(log_id, piece.position, piece.position + piece.rows, self._timestamps_of)
+                at = piece.position
+                for chunk in times:
+                    for timestamp in chunk:
+                        if timestamp >= moment_us:
+                            return at
+                        at += 1
+            if stop >= readable:
+                return readable
+            start = stop
+
+    def _clip(self, log: Log, start: int, stop: int | None) -> tuple[int, int]:
+        """The readable part of a range. At the readable tail that is nothing; beyond it, it is an error."""
+        at = reach(log)
+        if start < log.start:
+            raise Trimmed(f"log {log.name!r} starts at {log.start}: {start} was trimmed away", start=log.start)
+        if start > at.tail:
+            raise OutOfRange(f"log {log.name!r} ends at {at.tail}: there is no position {start}")
+        if at.readable <= start < at.tail:
+            raise blocked_by(log, at.holder, f"reads from {start} on (readable up to {at.readable})")
+        return start, at.readable if stop is None else max(start, min(stop, at.readable))
+
+    def _fetch(self, log_id: int, start: int, stop: int | None, of: Callable[[Piece], T]) -> list[T]:
+        """Apply `of` to each piece of a range; plan again while objects vanish under it."""
+        self._check_readable()
+        for _ in range(limits.OBJECT_GONE_RETRIES):
+            with self.lock:
+                log = self.forest.live(log_id)
+                low, high = self._clip(log, start, stop)
+                pieces = self._pieces(log, low, high)
+                name = log.name
+            try:
+                return [of(piece) for piece in pieces]
+            except FileNotFoundError as error:
+                missing = error
+            except Corrupt as error:
+                raise Corrupt(f"log {name!r}, positions {low} to {high}: {error}") from error
+            self._object_vanished()
+        raise Corrupt(f"log {name!r}, positions {low} to {high}: an object is missing from the store: {missing}")
+
+    def _object_vanished(self) -> None:
+        """A hook for replicas that follow a writer: catch up before planning again."""
+
+    def _pieces(self, log: Log, start: int, stop: int) -> list[Piece]:
+        if stop - start == 1:
+            block, row = locate(log.view, start)
+            return [self._piece(Extent(start, 1, block, row, False, 0, _FAR))]
+        return [self._piece(extent) for extent in resolve(log.view, start, stop)]
+
+    def _piece(self, extent: Extent) -> Piece:
+        block = extent.block
+        place = self.forest.space.places.get(block)
+        if place is not None:
+            return Piece(
+                extent.position, extent.rows, place.row + extent.row, block, None, place, extent.own, extent.greatest
+            )
+        payload = self.payloads.get(block)
+        if payload is None:
+            raise Corrupt(f"block {block} is neither in an object nor inline: run `braid doctor`")
+        return Piece(extent.position, extent.rows, extent.row, block, payload, None, extent.own, extent.greatest)
+
+    def _records_of(self, piece: Piece) -> list[Record]:
+        if piece.payload is not None:
+            return records_of(self._inline(piece), piece.row, piece.rows, piece.position)
+        return records(self._stored(piece, keep=True), piece.row, piece.rows, piece.position)
+
+    def _columns_of(self, piece: Piece) -> tuple[int, pa.RecordBatch]:
+        whole = to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
+        return piece.position, whole.slice(piece.row, piece.rows)
+
+    def _timestamps_of(self, piece: Piece) -> Iterable[int]:
+        columns = self._columns_of(piece)[1]
+        timestamps: list[int] = columns.column("timestamp").cast(pa.int64()).to_pylist()
+        return timestamps
+
+    def _inline(self, piece: Piece) -> Batch:
+        assert piece.payload is not None
+        key = ("", piece.block)
+        known = self.cache.get(key)
+        if isinstance(known, Batch):
+            return known
+        batch = decode(piece.payload)
+        self.cache.put(key, batch, 2 * len(piece.payload))
+        return batch
+
+    def _stored(self, piece: Piece, *, keep: bool) -> pa.RecordBatch:
+        place = piece.place
+        assert place is not None
+        key = (place.object, place.offset)
+        known = self.cache.get(key)
+        if known is not None:
+            return known
+        data = self.store.get(place.object, place.offset, place.length)
+        batch = read_block(place.object, BlockPlace(place.offset, place.length, place.crc), data)
+        if keep:
+            self.cache.put(key, batch, place.length)
+        return batch
+
+    def _part(self, piece: Piece) -> PlanPart:
+        stop = piece.position + piece.rows
+        if piece.place is not None:
+            place = piece.place
+            return PlanPart(
+                start=piece.position,
+                stop=stop,
+                row=piece.row,
+                object=place.object,
+                offset=place.offset,
+                length=place.length,
+                crc=place.crc,
+            )
+        data = to_arrow([self._inline(piece)]).serialize().to_pybytes()
+        return PlanPart(
+            start=piece.position,
+            stop=stop,
+            row=piece.row,
+            object=None,
+            offset=0,
+            length=len(data),
+            crc=crc32c(data),
+            data=data,
+        )
+
+
+_FAR = 1 << 62
+
+
+def _weight(record: Record) -> int:
+    size = len(record.value)
+    if record.key is not None:
+        size += len(record.key)
+    for name, value in record.headers:
+        size += len(name) + len(value)
+    return size
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _retention(log: Log) -> Retention | None:
+    if log.retain_age_us == NONE and log.retain_bytes == NONE:
+        return None
+    return Retention(
+        max_age=log.retain_age_us / 1e6 if log.retain_age_us != NONE else None,
+        max_bytes=log.retain_bytes if log.retain_bytes != NONE else None,
+    )

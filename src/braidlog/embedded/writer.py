@@ -1,0 +1,251 @@
+"""The one process that writes a directory, or a log in memory: a replica whose commands come from here.
+
+Opening recovers: the newest snapshot, then every frame behind it. It begins a new epoch, so that objects which an older
+writer stored but never registered can be told from ours and swept. Closing packs what rides inline, writes a snapshot
+and marks the log's end, so that the next opening has nothing to replay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+
+from braidlog import limits
+from braidlog.embedded.clock import Clock
+from braidlog.embedded.committer import Committer, Pending
+from braidlog.embedded.replica import COMMANDS, Replica
+from braidlog.errors import BraidError, Corrupt, OutcomeUnknown, Unavailable
+from braidlog.forest import commands as c
+from braidlog.forest.forks import blocked_by
+from braidlog.forest.machine import Forest
+from braidlog.forest.state import freeze, thaw
+from braidlog.forest.tails import reach
+from braidlog.metadata import directory, snapshots
+from braidlog.metadata.file_log import Cut, FileLog
+from braidlog.objects.batch import Batch, encode, to_arrow
+from braidlog.objects.files import Files
+from braidlog.objects.format import ObjectWriter
+from braidlog.objects.store import FileStore, object_name
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """What a snapshot file holds: the forest, and the bytes that still ride inline."""
+
+    forest: bytes
+    payloads: dict[int, bytes]
+
+
+SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
+
+
+class Writer(Replica):
+    """Commits commands, and shows what is committed."""
+
+    def __init__(
+        self, files: Files, clock: Clock, *, folder: str | None, release: Callable[[], None] = lambda: None
+    ) -> None:
+        self.files = files
+        self.clock = clock
+        self._release = release
+        if directory.read_format(files) is None:
+            directory.write_format(files, uuid.uuid4().hex)
+        snapshots.sweep_unfinished(files)
+        after, forest, payloads = load_snapshot(files)
+        super().__init__(forest, payloads, FileStore(files), folder)
+        self.log, recovery = FileLog.open(files, after)
+        self.clean: bool = recovery.clean
+        self.cut: Cut | None = recovery.cut
+        try:
+            for sequence, payload in recovery.replay():
+                self.absorb(decode_frame(sequence, payload))
+            self.log.drop_through(after)
+            snapshots.drop_before(files, after)
+            self._objects_named = 0
+            self.commands_since_checkpoint = 0
+            self._room = threading.Condition()
+            self.committer = Committer(self._store_object, self._write, self._apply)
+            self.execute(c.Opened(self.forest.space.epoch + 1, clock.now_us()))
+            self._sweep_orphans()
+        except BaseException:
+            self.log.close()
+            raise
+
+    # --- committing ----------------------------------------------------------------------------------------------
+
+    def execute(self, command: c.Command) -> c.Result:
+        """Make one command durable, apply it, and answer; errors are raised."""
+        self._check_open()
+        pending = Pending(command)
+        self.committer.carry_out(pending)
+        return self._answer(pending)
+
+    def append(self, command: c.Append, batch: Batch) -> c.Appended:
+        """Append a batch and wait for its position."""
+        pending = self.prepare(command, batch)
+        self.committer.carry_out(pending)
+        answer = self._answer(pending)
+        assert isinstance(answer, c.Appended)
+        return answer
+
+    def submit(self, command: c.Append, batch: Batch, then: Callable[[Pending], None]) -> Pending:
+        """Queue a batch; `then` is called when it is durable or has failed."""
+        pending = self.prepare(command, batch)
+        pending.then(then)
+        self.committer.submit(pending)
+        return pending
+
+    def prepare(self, command: c.Append, batch: Batch) -> Pending:
+        """Give a batch its form: inline if it is small, columns for an object if it is large."""
+        self._check_open()
+        with self.lock:
+            log = self.forest.live(command.log)
+            at = reach(log)
+            if at.blocked:
+                raise blocked_by(log, at.holder, "appends")
+        if command.size > limits.INLINE_BYTES_MAX:
+            columns: pa.RecordBatch = to_arrow([batch])
+            return Pending(command, command.size, columns)
+        payload = encode(batch)
+        self._wait_for_room()
+        return Pending(msgspec.structs.replace(command, payload=payload), len(payload) + 256)
+
+    def _answer(self, pending: Pending) -> c.Result:
+        if not pending.done:
+            request: bytes = getattr(pending.command, "request", b"")
+            raise OutcomeUnknown(
+                f"storage did not answer within {limits.COMMIT_TIMEOUT_S:g} s: it may still happen; "
+                "ask resolve() with its request id",
+                request_id=request.hex(),
+            )
+        return pending.result()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("this braid is closed: open it again")
+        if self.committer.failure is not None:
+            raise self.committer.failure
+
+    def _wait_for_room(self) -> None:
+        """Appends wait while more rides inline than the packer has put away."""
+        if self.inline_bytes <= limits.UNPACKED_BYTES_MAX:
+            return
+        self.on_full()
+        with self._room:
+            if not self._room.wait_for(
+                lambda: self.inline_bytes <= limits.UNPACKED_BYTES_MAX or self._closed, limits.COMMIT_TIMEOUT_S
+            ):
+                raise Unavailable(
+                    f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
+                    "is the disk full?"
+                )
+
+    def on_full(self) -> None:
+        """Called when much rides inline; the keeper replaces this to be woken."""
+
+    def _store_object(self, writer: ObjectWriter) -> tuple[c.Register, list[tuple[int, int, int]]]:
+        """Make an object durable; answers how to register it and where its blocks are."""
+        made = writer.finish()
+        name = self.next_object_name()
+        self.store.put(name, made.data)
+        registration = c.Register(name, self.forest.space.epoch, len(made.data), made.crc, self.clock.now_us())
+        return registration, [(block.offset, block.length, block.crc) for block in made.blocks]
+
+    def next_object_name(self) -> str:
+        with self.lock:
+            self._objects_named += 1
+            return object_name(self.forest.space.epoch, self._objects_named)
+
+    def put_object(self, writer: ObjectWriter) -> tuple[c.Register, list[tuple[int, int, int]]]:
+        """The same for the packer and the compactor, with failures as errors of ours."""
+        with directory.storage("store an object"):
+            return self._store_object(writer)
+
+    def _write(self, payload: bytes) -> None:
+        self.log.append(payload)
+
+    def _apply(self, batch: list[c.Command]) -> list[c.Result | BraidError]:
+        answers = self.absorb(batch)
+        self.commands_since_checkpoint += len(batch)
+        if self.inline_bytes >= limits.PACK_BYTES:
+            self.on_full()
+        return answers
+
+    def execute_together(self, commands: list[c.Command]) -> list[c.Result]:
+        """Commands that follow one another; each is answered, the first error is raised."""
+        self._check_open()
+        pendings = [Pending(command) for command in commands]
+        for pending in pendings[:-1]:
+            self.committer.submit(pending)
+        self.committer.carry_out(pendings[-1])
+        for pending in pendings:
+            pending.wait(limits.COMMIT_TIMEOUT_S)
+        answers = [self._answer(pending) for pending in pendings]
+        with self._room:
+            self._room.notify_all()
+        return answers
+
+    # --- keeping recovery short ----------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write a snapshot and drop the command log that it makes superfluous."""
+        with self.committer.alone():
+            if self.committer.failure is not None:
+                raise self.committer.failure
+            sequence = self.log.roll() - 1
+            with self.lock:
+                snapshot = Snapshot(freeze(self.forest), dict(self.payloads))
+            self.commands_since_checkpoint = 0
+        snapshots.write(self.files, sequence, msgspec.msgpack.encode(snapshot))
+        self.log.drop_through(sequence)
+        snapshots.drop_before(self.files, sequence)
+
+    def _sweep_orphans(self) -> None:
+        """Objects that nobody registered before this epoch can never be registered: remove them."""
+        known = self.forest.space.objects
+        self.store.sweep_unfinished()
+        for name in self.store.list():
+            if name not in known:
+                self.store.delete(name)
+
+    def close(self) -> None:
+        """Stop. What the keeper packed is checkpointed, and the log's end is marked."""
+        if self._closed:
+            return
+        self.committer.stop()
+        try:
+            if self.committer.failure is None:
+                if self.commands_since_checkpoint:
+                    self.checkpoint()
+                self.log.append_end()
+        finally:
+            with contextlib.suppress(BraidError, OSError):
+                self.log.close()
+            self._close_reading()
+            with self._room:
+                self._room.notify_all()
+            self._release()
+
+
+def load_snapshot(files: Files) -> tuple[int, Forest, dict[int, bytes]]:
+    """(the sequence it covers, the forest, the bytes that ride inline) of the newest snapshot."""
+    found = snapshots.latest(files)
+    if found is None:
+        return 0, Forest(), {}
+    sequence, payload = found
+    try:
+        snapshot = SNAPSHOTS.decode(payload)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the snapshot at {sequence} cannot be decoded: {error}") from error
+    return sequence, thaw(snapshot.forest), snapshot.payloads
+
+
+def decode_frame(sequence: int, payload: bytes) -> list[c.Command]:
+    try:
+        return COMMANDS.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"frame {sequence} of the command log cannot be decoded: {error}") from error

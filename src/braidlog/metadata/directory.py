@@ -1,0 +1,167 @@
+"""What makes a folder a braidlog directory: its FORMAT file, its one writer, and how a whole file gets into it.
+
+FORMAT is written before anything else and never changes: the line `braidlog 1`, then the directory's id.
+At most one process writes at a time: it holds an flock on LOCK, which the kernel releases when the process ends,
+however it ends. LOCK itself is never removed, for removing it would let two processes lock two different files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from braidlog.errors import Corrupt, InvalidArgument, Locked, Unavailable
+from braidlog.objects.files import Files
+
+FORMAT: Final = "FORMAT"
+LOCK: Final = "LOCK"
+UNFINISHED: Final = ".tmp"  # ends the names of files that were not whole yet when their writer stopped
+VERSION: Final = 1
+
+_FORMAT_TEXT: Final = re.compile(rb"braidlog (\d{1,9})\n([0-9a-f]{32})\n")
+_FORMAT_BYTES_MAX: Final = 256
+_PID_BYTES_MAX: Final = 32
+
+
+@contextlib.contextmanager
+def storage(doing: str) -> Iterator[None]:
+    """Let a failure of the disk surface as Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"cannot {doing}: {error}; mend the storage, then open the directory again") from error
+
+
+def put_file(files: Files, path: str, data: bytes) -> None:
+    """Make a file with these bytes, or replace it. After a power cut it is whole, or as it was before."""
+    unfinished = path + UNFINISHED
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(unfinished)
+    file = files.create(unfinished)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(unfinished, path)
+    files.sync_dir(path.rpartition("/")[0])
+
+
+def sweep_unfinished(files: Files, folder: str) -> None:
+    """Remove what interrupted `put_file`s left in a folder. Only its writer may do so."""
+    for name in files.list(folder):
+        if name.endswith(UNFINISHED):
+            files.remove(f"{folder}/{name}" if folder else name)
+
+
+def write_format(files: Files, directory_id: str) -> None:
+    """Make this folder a braidlog directory; `directory_id` is a uuid in hex."""
+    text = f"braidlog {VERSION}\n{directory_id}\n".encode()
+    if not _FORMAT_TEXT.fullmatch(text):
+        raise InvalidArgument(f"directory_id {directory_id!r}: 32 lower-case hex digits are allowed")
+    with storage("create the directory"):
+        put_file(files, FORMAT, text)
+
+
+def read_format(files: Files) -> str | None:
+    """The id of the braidlog directory here; None if the folder is empty or missing, and so free to become one."""
+    with storage(f"read {FORMAT}"):
+        try:
+            file = files.open_read(FORMAT)
+        except FileNotFoundError:
+            # A creation that was cut short leaves these two, and nothing else comes before FORMAT.
+            strangers = [name for name in files.list("") if name not in (LOCK, FORMAT + UNFINISHED)]
+            if strangers:
+                raise InvalidArgument(
+                    f"not a braidlog directory: there is no {FORMAT} file, but there is {strangers[0]!r}; "
+                    "name an empty folder, a new one, or a braidlog directory"
+                ) from None
+            return None
+        try:
+            text = file.read(0, _FORMAT_BYTES_MAX)
+        finally:
+            file.close()
+    match = _FORMAT_TEXT.fullmatch(text)
+    version = re.match(rb"braidlog (\d{1,9})\n", text)
+    if version and int(version[1]) != VERSION:
+        raise InvalidArgument(
+            f"the directory has format {int(version[1])} and this braidlog reads format {VERSION}: upgrade braidlog"
+        )
+    if not match:
+        raise Corrupt(f"{FORMAT}: {text[:64]!r} is not what braidlog writes there; restore the file from a copy")
+    return match[2].decode()
+
+
+class WriterLock:
+    """The right to write a directory, held from `acquire` to `release` or to the end of the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, root: Path) -> WriterLock:
+        """Take the lock of an existing folder at once, or raise Locked."""
+        path = root / LOCK
+        with storage(f"lock {path}"):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            except BlockingIOError:
+                pid = _holder(fd)
+                os.close(fd)
+                raise _locked(root, pid) from None
+            except BaseException:
+                os.close(fd)
+                raise
+        return cls(fd)
+
+    def release(self) -> None:
+        """Let others write. Safe to call again."""
+        fd, self._fd = self._fd, -1
+        _held.discard(self)
+        if fd >= 0:
+            # No pid rather than a stale one, should the next holder be asked for before it has written its own.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would not do if some child still had the file open
+            os.close(fd)
+
+    def _disown(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+
+def _holder(fd: int) -> int | None:
+    try:
+        return int(os.pread(fd, _PID_BYTES_MAX, 0))
+    except ValueError:
+        return None
+
+
+def _locked(root: Path, pid: int | None) -> Locked:
+    if pid == os.getpid():
+        who, advice = "this process", "close the one that is open, or share it"
+    else:
+        who = "another process" if pid is None else f"process {pid}"
+        advice = "stop it, or open with read_only=True"
+    return Locked(f"{root} is open for writing by {who}: {advice}", pid=pid)
+
+
+_held: set[WriterLock] = set()
+
+
+def _disown_all() -> None:
+    """A forked child shares its parent's lock: left open it would outlive the parent and keep others out."""
+    while _held:
+        _held.pop()._disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

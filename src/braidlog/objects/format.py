@@ -1,0 +1,131 @@
+"""The bytes of an object: one Arrow IPC file, which any Arrow reader can open.
+
+A block is one record batch. Its place is the byte range of that record batch's message inside the file, with
+the CRC-32C of just those bytes, so that a reader fetches and checks one block without the rest of the object.
+Nothing is compressed: a block is read without a copy.
+
+Bytes that are not what was written surface as Corrupt, which names the object and the place in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from crc32c import crc32c
+from msgspec import Struct
+
+from braidlog.errors import Corrupt, Unavailable
+from braidlog.objects.batch import FORMAT, FORMAT_KEY, SCHEMA
+
+Bytes = bytes | bytearray | memoryview
+
+# What pyarrow raises for bytes that it cannot make sense of. Only some of it is an ArrowException.
+_UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
+
+
+class BlockPlace(Struct, frozen=True):
+    """Where a block's bytes are in its object, and their CRC-32C."""
+
+    offset: int
+    length: int
+    crc: int
+
+
+class Object(Struct, frozen=True):
+    """A whole object, ready to be put: its bytes, their CRC-32C, and its blocks in the order of `add`."""
+
+    data: memoryview
+    crc: int
+    blocks: list[BlockPlace]
+
+
+class ObjectWriter:
+    """Gathers blocks into an object. Add them one by one, then finish once."""
+
+    def __init__(self) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._file = pa.ipc.new_file(self._sink, SCHEMA)
+        self._ranges: list[tuple[int, int]] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        size: int = self._sink.tell()
+        return size
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Add a record batch of SCHEMA as the next block; returns its index in the blocks of the object."""
+        self._file.write_batch(batch)
+        # Counted back from the end, because the first write puts the file's own head in front of the message.
+        length = pa.ipc.get_record_batch_size(batch)
+        self._ranges.append((self._sink.tell() - length, length))
+        return len(self._ranges) - 1
+
+    def finish(self) -> Object:
+        """Close the object. Checksums are taken here, where the bytes first can be seen without a copy."""
+        self._file.close()
+        data = memoryview(self._sink.getvalue()).cast("B")
+        blocks = [BlockPlace(offset, length, crc32c(data[offset : offset + length])) for offset, length in self._ranges]
+        return Object(data, crc32c(data), blocks)
+
+
+def read_block(name: str, place: BlockPlace, data: Bytes) -> pa.RecordBatch:
+    """The block at `place` of the object `name`, from its bytes, once they were checked against the place.
+
+    The record batch keeps `data` alive and points into it.
+    """
+    if len(data) != place.length:
+        raise Corrupt(f"{_describe(name, place)} is cut short: {len(data)} bytes are there")
+    crc = crc32c(data)
+    if crc != place.crc:
+        raise Corrupt(f"{_describe(name, place)} has CRC-32C {crc:08x}, but {place.crc:08x} was written")
+    try:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+    except _UNREADABLE as error:
+        raise Corrupt(f"{_describe(name, place)} is not a record batch: {error}") from error
+
+
+def check_object(name: str, data: Bytes, crc: int, blocks: Sequence[BlockPlace]) -> None:
+    """Check all that can be checked of a whole object: too slow for a read, made for a doctor.
+
+    `crc` is the checksum of all its bytes, and `blocks` are the places in it that are referred to. Raises
+    Unavailable if a newer braidlog wrote the object, and Corrupt for every other deviation.
+    """
+    actual = crc32c(data)
+    if actual != crc:
+        raise Corrupt(f"object {name} ({len(data)} bytes) has CRC-32C {actual:08x}, but {crc:08x} was written")
+    try:
+        file = pa.ipc.open_file(pa.py_buffer(data))
+    except _UNREADABLE as error:
+        raise Corrupt(f"object {name} is not an Arrow file: {error}") from error
+    _check_schema(name, file.schema)
+    for index in range(file.num_record_batches):
+        try:
+            file.get_batch(index).validate(full=True)
+        except _UNREADABLE as error:
+            raise Corrupt(f"object {name}: record batch {index} is not valid: {error}") from error
+    view = memoryview(data)
+    for place in blocks:
+        block = read_block(name, place, view[place.offset : place.offset + place.length])
+        try:
+            block.validate(full=True)
+        except _UNREADABLE as error:
+            raise Corrupt(f"{_describe(name, place)} is not valid: {error}") from error
+
+
+def _check_schema(name: str, schema: pa.Schema) -> None:
+    version = (schema.metadata or {}).get(FORMAT_KEY)
+    if version is None:
+        raise Corrupt(f"object {name} is an Arrow file that braidlog did not write: it names no format")
+    if version != FORMAT:
+        raise Unavailable(
+            f"object {name} has format {version.decode(errors='replace')}, and this braidlog knows only "
+            f"{FORMAT.decode()}: a newer braidlog wrote it, use that one"
+        )
+    if not schema.equals(SCHEMA, check_metadata=True):
+        raise Corrupt(f"object {name} has other columns than format {FORMAT.decode()}: {schema.to_string()}")
+
+
+def _describe(name: str, place: BlockPlace) -> str:
+    return f"object {name}: the block at offset {place.offset} of {place.length} bytes"

@@ -1,0 +1,174 @@
+"""Where objects are kept: immutable bytes under a name that is used once.
+
+`put` is all or nothing, and durable when it returns. An object is never replaced: what once could be read
+under a name is what is read under it until it is deleted. `delete` need not be durable: after a power cut the
+object may be back, and is then one that nobody refers to. Failures surface as OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from braidlog.errors import InvalidArgument
+from braidlog.objects.files import File, Files
+
+FOLDER: Final = "objects"
+_NAME: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{8}\.arrow")
+_UNFINISHED: Final = ".tmp-"
+_HANDLES_KEPT: Final = 64
+
+
+class Store(Protocol):
+    """A set of objects by name."""
+
+    def put(self, name: str, data: bytes | bytearray | memoryview) -> None:
+        """Keep the object, durably; FileExistsError if the name is taken."""
+
+    def get(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of the object, fewer only at its end; FileNotFoundError if it is gone."""
+
+    def size(self, name: str) -> int:
+        """Bytes of the whole object; FileNotFoundError if it is gone."""
+
+    def delete(self, name: str) -> None:
+        """Forget the object. One that is not there is fine."""
+
+    def list(self) -> list[str]:
+        """The names of all objects, sorted."""
+
+    def sweep_unfinished(self) -> None:
+        """Remove what puts that never ended left behind. Only while no put is under way."""
+
+    def close(self) -> None:
+        """Let go of what the store holds open."""
+
+
+def object_name(epoch: int, seq: int) -> str:
+    """The name of the `seq`-th object of an epoch: names sort as they were given."""
+    return f"{epoch:08x}-{seq:08x}.arrow"
+
+
+class FileStore(Store):
+    """Objects as files of one folder, safe to use from several threads.
+
+    Handles of objects read lately are kept open. So an object that another process deletes stays readable
+    here until its handle is closed, which happens once enough others were read.
+    """
+
+    def __init__(self, files: Files, *, handles: int = _HANDLES_KEPT) -> None:
+        self._files = files
+        self._handles_max = handles
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+
+    def put(self, name: str, data: bytes | bytearray | memoryview) -> None:
+        path = _path(name)
+        unfinished = f"{FOLDER}/{_UNFINISHED}{name}"
+        self._files.make_dir(FOLDER)
+        if self._files.exists(path):
+            raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
+        left_over = unfinished
+        try:
+            self._write(unfinished, data)
+            self._files.rename(unfinished, path)
+            left_over = path
+            self._files.sync_dir(FOLDER)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.remove(left_over)
+            raise
+
+    def get(self, name: str, offset: int, length: int) -> bytes:
+        with self._handle(name) as file:
+            return file.read(offset, length)
+
+    def size(self, name: str) -> int:
+        with self._handle(name) as file:
+            return file.size()
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(_path(name))
+        # Only after the removal: a handle opened before it is kept by now, and none can be opened any more.
+        with self._lock:
+            handle = self._handles.pop(name, None)
+            if handle is not None:
+                handle.retire()
+
+    def list(self) -> list[str]:
+        return [name for name in self._files.list(FOLDER) if _NAME.fullmatch(name)]
+
+    def sweep_unfinished(self) -> None:
+        for name in self._files.list(FOLDER):
+            if name.startswith(_UNFINISHED):
+                self._files.remove(f"{FOLDER}/{name}")
+
+    def close(self) -> None:
+        with self._lock:
+            while self._handles:
+                self._handles.popitem()[1].retire()
+
+    def _write(self, path: str, data: bytes | bytearray | memoryview) -> None:
+        try:
+            file = self._files.create(path)
+        except FileExistsError:  # a put of this name failed before, and its clean-up did too
+            self._files.remove(path)
+            file = self._files.create(path)
+        try:
+            file.write(0, data)
+            file.sync()
+        finally:
+            file.close()
+
+    @contextlib.contextmanager
+    def _handle(self, name: str) -> Iterator[File]:
+        path = _path(name)
+        with self._lock:
+            handle = self._handles.get(name)
+            if handle is None:
+                handle = self._handles[name] = _Handle(self._files.open_read(path))
+                if len(self._handles) > self._handles_max:
+                    self._handles.popitem(last=False)[1].retire()
+            else:
+                self._handles.move_to_end(name)
+            handle.users += 1
+        try:
+            yield handle.file
+        finally:
+            with self._lock:
+                handle.leave()
+
+
+class _Handle:
+    """An open object. It closes when it was retired and its last user left; the store's lock guards it."""
+
+    __slots__ = ("file", "retired", "users")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.users = 0
+        self.retired = False
+
+    def leave(self) -> None:
+        self.users -= 1
+        self._close_if_idle()
+
+    def retire(self) -> None:
+        self.retired = True
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self.retired and self.users == 0:
+            self.file.close()
+
+
+def _path(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(f"object name {name!r} is not <epoch>-<seq>.arrow with 8 hex digits each")
+    return f"{FOLDER}/{name}"
