@@ -120,7 +120,10 @@ def test_a_holder_that_has_not_written_its_pid_yet_is_just_another_process(tmp_p
 
 def test_programs_that_the_holder_starts_do_not_keep_the_lock(tmp_path: Path) -> None:
     lock = WriterLock.acquire(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # it runs its own program now, so what closes on exec is closed
         lock._disown()  # closes the file without unlocking it, as the death of the process does
         WriterLock.acquire(tmp_path).release()
         child.communicate(b"\n")
