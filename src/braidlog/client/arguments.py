@@ -6,7 +6,6 @@ without a Python statement per record.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,7 +25,7 @@ Moment = datetime | int
 _INT64_MAX = 2**63 - 1
 
 
-def one_record(value: Value, key: Value | None, headers: Headers | None, timestamp: Moment | None) -> Batch:
+def one_record(value: Value, key: Value | None, headers: Headers | None, timestamp: Moment) -> Batch:
     """A batch of a single record."""
     pairs = _headers(headers)
     return check_batch(
@@ -39,7 +38,7 @@ def one_record(value: Value, key: Value | None, headers: Headers | None, timesta
     )
 
 
-def many_records(values: Iterable[Value | Record], timestamp: Moment | None) -> Batch:
+def many_records(values: Iterable[Value | Record], timestamp: Moment) -> Batch:
     """A batch of values, records, or both. A record's own timestamp counts, unless it is 0."""
     if isinstance(values, bytes | bytearray | memoryview | str | Record):
         raise InvalidArgument(f"append_many takes several records, not one {type(values).__name__}: use append")
@@ -129,10 +128,8 @@ def _headers(headers: object) -> list[tuple[str, bytes]]:
     return checked
 
 
-def moment(timestamp: Moment | None) -> int:
-    """Microseconds since 1970 UTC; None is now."""
-    if timestamp is None:
-        return time.time_ns() // 1000
+def moment(timestamp: Moment) -> int:
+    """Microseconds since 1970 UTC."""
     if isinstance(timestamp, datetime):
         return to_micros(timestamp)
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):

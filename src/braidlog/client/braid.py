@@ -9,6 +9,7 @@ from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.log import Log
 from braidlog.client.session import Session
+from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.errors import InvalidArgument, NotFound
 from braidlog.facts import Outcome, Retention
 from braidlog.forest import commands as c
@@ -20,8 +21,16 @@ class Braid:
     Safe to use from several threads.
     """
 
-    def __init__(self, backend: Backend, url: str, *, read_only: bool, stop: Callable[[], None] = lambda: None) -> None:
-        self._session = Session(backend)
+    def __init__(
+        self,
+        backend: Backend,
+        url: str,
+        *,
+        read_only: bool,
+        clock: Clock | None = None,
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._session = Session(backend, clock or SystemClock())
         self._stop = stop
         self.url = url
         self.read_only = read_only

@@ -79,7 +79,7 @@ class Log:
         it idempotent, also across restarts: the same pair again returns the first result. `wait` is how many seconds to
         wait while the log is Blocked.
         """
-        batch = arguments.one_record(value, key, headers, timestamp)
+        batch = arguments.one_record(value, key, headers, self._or_now(timestamp))
         positions = self._append(batch, ack, expected_tail, writer, sequence, wait)
         return None if positions is None else positions.start
 
@@ -95,7 +95,7 @@ class Log:
         wait: float | None = None,
     ) -> range | None:
         """Append several records as one atomic, contiguous batch and return their positions; see `append`."""
-        batch = arguments.many_records(values, timestamp)
+        batch = arguments.many_records(values, self._or_now(timestamp))
         if not batch.count:
             tail = self.tail()
             return range(tail, tail)
@@ -122,13 +122,13 @@ class Log:
         if isinstance(value, Record):
             if key is not None or headers is not None:
                 raise InvalidArgument("key and headers belong into the Record")
-            batch = arguments.many_records([value], timestamp)
+            batch = arguments.many_records([value], self._or_now(timestamp))
         elif isinstance(value, bytes | bytearray | memoryview | str):
-            batch = arguments.one_record(value, key, headers, timestamp)
+            batch = arguments.one_record(value, key, headers, self._or_now(timestamp))
         else:
             if key is not None or headers is not None:
                 raise InvalidArgument("key and headers are for one value: use Records in a batch")
-            batch = arguments.many_records(value, timestamp)
+            batch = arguments.many_records(value, self._or_now(timestamp))
             if not batch.count:
                 raise InvalidArgument("there is nothing to submit: give at least one record")
         command = self._append_command(batch, expected_tail, writer, sequence)
@@ -160,6 +160,9 @@ class Log:
         if answer.withheld or answer.first == NONE or ack == "durable":
             return None
         return range(answer.first, answer.first + answer.count)
+
+    def _or_now(self, timestamp: Moment | None) -> Moment:
+        return self._session.now_us() if timestamp is None else timestamp
 
     def _append_command(
         self, batch: Batch, expected_tail: int | None, writer: str | None, sequence: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,8 @@ from braidlog.metadata import directory
 from braidlog.metadata.directory import WriterLock
 from braidlog.objects.files import Files, OsFiles
 from braidlog.objects.memory_files import MemoryFiles
+
+_log = logging.getLogger("braidlog")
 
 
 def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Braid:
@@ -40,13 +43,23 @@ def serve(
     files: Files, url: str, *, folder: str | None, clock: Clock | None = None, lock: WriterLock | None = None
 ) -> Braid:
     """Open for writing on whatever holds the files, with the work behind the scenes running."""
-    writer = Writer(files, clock or SystemClock(), folder=folder, release=lock.release if lock else _nothing)
+    clock = clock or SystemClock()
+    writer = Writer(files, clock, folder=folder, release=lock.release if lock else _nothing)
+    if writer.cut is not None:
+        _log.warning(
+            "%s: the last commit before an unclean stop was not whole and was cut (%s, %d bytes at %d); it was never "
+            "acknowledged",
+            url,
+            writer.cut.path,
+            writer.cut.bytes,
+            writer.cut.offset,
+        )
     try:
         keeper = Keeper(writer)
     except BaseException:
         writer.close()
         raise
-    return Braid(writer, url, read_only=False, stop=keeper.stop)
+    return Braid(writer, url, read_only=False, clock=clock, stop=keeper.stop)
 
 
 def _nothing() -> None:

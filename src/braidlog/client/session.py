@@ -5,18 +5,19 @@ from __future__ import annotations
 import getpass
 import itertools
 import os
-import time
 
 from braidlog import limits
 from braidlog.client.backend import Backend
 from braidlog.client.ticket import Outstanding
+from braidlog.embedded.clock import Clock
 
 
 class Session:
-    """The backend, the numbering of requests, and the bound on what is submitted."""
+    """The backend, the clock it goes by, the numbering of requests, and the bound on what is submitted."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, clock: Clock) -> None:
         self.backend = backend
+        self.now_us = clock.now_us  # the same clock that tells when a lease is over
         self.outstanding = Outstanding()
         self.owner = _owner()
         self._client = os.urandom(8)
@@ -25,10 +26,6 @@ class Session:
     def next_request(self) -> bytes:
         """A fresh request id."""
         return self._client + next(self._numbers).to_bytes(8, "big")
-
-    @staticmethod
-    def now_us() -> int:
-        return time.time_ns() // 1000
 
 
 def _owner() -> str:

@@ -1,0 +1,115 @@
+"""Where a subscription stands, what it fetched ahead and why it ended. Whoever holds the cursor does the waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import Literal
+
+from braidlog import limits
+from braidlog.client import arguments
+from braidlog.client.backend import Backend
+from braidlog.errors import Blocked, BraidError, Gone, InvalidArgument, Trimmed
+from braidlog.facts import EndOfLog
+from braidlog.record import Record
+
+Start = int | Literal["tail"] | datetime
+
+
+class Cursor:
+    """Fetches a bounded number of records ahead. Not to be shared between threads, except for `close`."""
+
+    def __init__(self, backend: Backend, log_id: int, position: int, *, follow: bool) -> None:
+        self._backend = backend
+        self._log_id = log_id
+        self._next = position  # the next to fetch
+        self._follow = follow
+        self._closed = False
+        self._end: EndOfLog | None = None
+        self.ahead: deque[Record] = deque()
+
+    @property
+    def position(self) -> int:
+        """Of the record that comes next."""
+        return self.ahead[0].position if self.ahead else self._next
+
+    @property
+    def end(self) -> EndOfLog | None:
+        """Why it ended; None while it goes on."""
+        return self._end if not self.ahead else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has nothing to give and has not ended."""
+        return not self.ahead and self._end is None
+
+    def idle(self) -> bool:
+        """Whether a fetch would find nothing new. Cheap: no bytes are read."""
+        try:
+            return self._follow and not self._closed and self._backend.tail(self._log_id) <= self._next
+        except BraidError:
+            return False
+
+    def fetch(self) -> int | None:
+        """Fetch ahead once, without waiting. Returns the version to wait on if there was nothing, else None."""
+        if self._closed:
+            self._end = EndOfLog("closed", self._next)
+            return None
+        seen = self._backend.version
+        held = False
+        records: list[Record] = []
+        try:
+            records = self._backend.read(
+                self._log_id, self._next, None, limits.SUBSCRIBE_FETCH_RECORDS, limits.SUBSCRIBE_FETCH_BYTES
+            )
+        except Blocked:
+            held = True
+        except Trimmed:
+            self._end = EndOfLog("trimmed", self._next)
+            return None
+        except Gone:
+            self._end = self._gone()
+            return None
+        except BraidError as error:
+            closed = self._backend.closed
+            self._end = EndOfLog("closed" if closed else "failed", self._next, None, None if closed else error)
+            return None
+        if records:
+            self.ahead.extend(records)
+            self._next = records[-1].position + 1
+            return None
+        if not self._follow:
+            self._end = EndOfLog("held" if held else "caught up", self._next)
+            return None
+        return seen
+
+    def _gone(self) -> EndOfLog:
+        found = self._backend.end_of(self._log_id)
+        if found is None:
+            return EndOfLog("squashed", self._next)
+        end, into = found
+        return EndOfLog(end.kind, self._next, into or None)
+
+    def take(self) -> list[Record]:
+        """All that was fetched ahead."""
+        taken = list(self.ahead)
+        self.ahead.clear()
+        return taken
+
+    def close(self) -> None:
+        """The next fetch ends it."""
+        self._closed = True
+
+
+def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool) -> Cursor:
+    """A cursor at a position, at the tail, or at a moment; raises what reading there would."""
+    if isinstance(start, datetime):
+        position = backend.position_at(log_id, arguments.moment(start))
+    elif start == "tail":
+        position = backend.tail(log_id)
+    elif isinstance(start, str):
+        raise InvalidArgument(f"start must be a position, 'tail' or a datetime, not {start!r}")
+    else:
+        position = arguments.position("start", start) or backend.describe(log_id).start
+        backend.plan(log_id, position, position)
+    return Cursor(backend, log_id, position, follow=follow)
