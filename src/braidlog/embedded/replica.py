@@ -381,7 +381,8 @@ class Replica:
     def _pieces(self, log: Log, start: int, stop: int) -> list[Piece]:
         if stop - start == 1:
             block, row = locate(log.view, start)
-            return [self._piece(Extent(start, 1, block, row, False, 0, _FAR))]
+            own = log.view.index.find(start)[0] >= 0
+            return [self._piece(Extent(start, 1, block, row, own, 0, _FAR))]
         return [self._piece(extent) for extent in resolve(log.view, start, stop)]
 
     def _piece(self, extent: Extent) -> Piece:

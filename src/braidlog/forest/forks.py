@@ -110,6 +110,16 @@ def _hold(parent: Log) -> None:
         tree.tour.add(parent, 0, 1)
 
 
+def _decided(forest: Forest, parent: Log) -> None:
+    """A promotable fork is gone: what stands below the earliest of the others is final, or all if there is none."""
+    if not parent.promotables:
+        _lift(forest, parent)
+        return
+    final = parent.earliest_fork_point()
+    forest.settle([outcome for outcome in parent.withheld if outcome.first + outcome.count <= final])
+    parent.withheld = [outcome for outcome in parent.withheld if outcome.withheld]
+
+
 def _lift(forest: Forest, parent: Log) -> None:
     """The last promotable fork is gone: what was withheld is final, where it stands."""
     tree = parent.tree
@@ -164,12 +174,7 @@ def promote(forest: Forest, fork: Log) -> list[int]:
 
     parent.promotables = dict(fork.promotables)
     parent.tree.holders.pop(fork.id, None)
-    if parent.promotables:
-        final = parent.earliest_fork_point()
-        forest.settle([o for o in parent.withheld if o.first + o.count <= final])
-        parent.withheld = [o for o in parent.withheld if o.withheld]
-    else:
-        _lift(forest, parent)
+    _decided(forest, parent)
     forest.bury(fork, PROMOTED, end)
     return ended
 
@@ -184,7 +189,7 @@ def _adopt(parent: Log, fork: Log, insertions: Insertions) -> None:
     del parent.children[fork.id]
     late: list[Log] = []
     for child in reversed(parent.children.values()):
-        if child.fork_point <= fork.fork_point:
+        if child.fork_point < fork.fork_point:
             break
         late.append(child)
     for child in late:
@@ -224,13 +229,19 @@ def squash(forest: Forest, log: Log, end: str, cascade_severed: bool) -> list[in
         if log.id not in forest.logs:
             continue
         if cascade_severed:
-            doomed += [severed for member in subtree(log) for severed in member.severed.values()]
+            severed = [fork for member in subtree(log) for fork in member.severed.values()]
+            doomed += sorted(severed, key=lambda fork: fork.id)  # `severed` has no order that a snapshot keeps
         ended += end_subtree(forest, log, end)
+        if log.promotable and log.parent is not None:
+            _decided(forest, log.parent)
     return ended
 
 
 def end_subtree(forest: Forest, top: Log, end: str) -> list[int]:
-    """End a log and its live descendants. Severed forks taken from them live on, as if taken from what remains."""
+    """End a log and its live descendants. Severed forks taken from them live on, as if taken from what remains.
+
+    Whoever ends a promotable fork settles what that decides for its parent.
+    """
     parent = top.parent
     heir = parent if parent is not None else top.origin
     members = subtree(top)
@@ -243,9 +254,7 @@ def end_subtree(forest: Forest, top: Log, end: str) -> list[int]:
     if parent is not None:
         if top.id in parent.promotables:
             del parent.promotables[top.id]
-            if not parent.promotables:
-                _lift(forest, parent)
-            elif orphans and top.view.up is not None and top.view.up.log is not None:
+            if orphans and top.view.up is not None and top.view.up.log is not None:
                 parent.loose_ways.append(top.view.up)
         del parent.children[top.id]
         if parent.tree.tour is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from braidlog.forest.index import Index
-from braidlog.forest.log import Log, View
+from braidlog.forest.log import Log
 from braidlog.forest.machine import Forest
 from braidlog.forest.reading import resolve
 from braidlog.forest.space import needed
@@ -99,9 +99,8 @@ def _space(forest: Forest) -> Iterator[str]:
             yield f"block {block} stands in object {place.object!r}, which is condemned"
     if both := space.inline.keys() & space.places.keys():
         yield f"blocks {sorted(both)} are inline and in objects"
-    views: dict[View, tuple[int, int]] = needed(list(forest.logs.values()))
     watched = set(space.unsettled)
-    for view in views:
+    for view in needed(list(forest.logs.values())):
         for segment in view.index.segments:
             if id(segment) not in watched and any(b in space.inline for b in segment.block):
                 yield "a segment with inline runs is not watched, so packing would miss it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 from braidlog import limits
@@ -160,6 +161,7 @@ class Forest:
     def bury(self, log: Log, kind: str, tail: int) -> None:
         """The log is out of the tree already; now it is out of the forest."""
         into = log.parent.id if kind == forks.PROMOTED and log.parent is not None else NONE
+        log.promotables = {}  # nothing will be inserted into it any more, so packing may join the runs it leaves
         del self.logs[log.id]
         del self.names[log.name]
         self.ends[log.id] = End(kind, log.name, into, tail)
@@ -187,9 +189,9 @@ class Forest:
         if not name:
             assert parent is not None
             suffix = f".{kind}-{self.next_id}"
-            name = parent.name[: limits.NAME_CHARS_MAX - len(suffix)] + suffix
-            while name in self.names:
-                name = name[: limits.NAME_CHARS_MAX - 1] + "_"
+            tries = count(2)
+            while (name := parent.name[: limits.NAME_CHARS_MAX - len(suffix)] + suffix) in self.names:
+                suffix = f".{kind}-{self.next_id}-{next(tries)}"
         check_name(name)
         if name in self.names:
             raise AlreadyExists(f"a log named {name!r} lives already: choose another name, or open it with log()")
@@ -348,7 +350,7 @@ class Forest:
             surplus = log.own_size - log.view.index.own_before(log.start)[1] - log.retain_bytes
         for run in log.view.index.runs(log.start, readable):
             expired = oldest is not None and run.greatest < oldest
-            if not expired and surplus < run.size:
+            if not expired and (surplus <= 0 or surplus < run.size):
                 break
             surplus -= run.size
             log.start = run.start + run.rows

@@ -117,9 +117,10 @@ class Space:
     def collect(self, logs: list[Log], now: int) -> tuple[list[int], list[str]]:
         """Drop unreachable runs and blocks; condemn unreachable objects. Answers (inline blocks, objects)."""
         reached: set[int] = set()
-        for view, (low, high) in needed(logs).items():
-            view.index.forget_below(low)
-            view.index.blocks(low, high, reached)
+        for view, ranges in needed(logs).items():
+            view.index.forget_below(ranges[0][0] if ranges else 0)
+            for low, high in ranges:
+                view.index.blocks(low, high, reached)
         dead_inline = [block for block in self.inline if block not in reached]
         for block in dead_inline:
             del self.inline[block]
@@ -138,50 +139,62 @@ class Space:
                 del self.objects[name]
 
 
-def needed(logs: list[Log]) -> dict[View, tuple[int, int]]:
-    """For every view that some living log resolves through: the range of its positions that can still be asked for.
+def needed(logs: list[Log]) -> dict[View, list[tuple[int, int]]]:
+    """For every view that some living log resolves through: the ranges of its positions that can still be asked for.
 
     A log needs its own view from its start on, without end. What it inherits it needs in the view above, in that view's
-    positions: without end again if that is a living log's present view, else up to where the pinned part ends.
+    positions: without end again if that is a living log's present view, else up to where the pinned part ends. Ranges
+    stay apart, so what lies between a pinned prefix and a trimmed log's start is needed by nobody.
     """
-    ranges: dict[View, tuple[int, int]] = {}
+    ranges: dict[View, list[tuple[int, int]]] = {}
     children: dict[View, int] = {}
     ceilings: dict[View, int] = {}
     stack: list[View] = []
     for log in logs:
         # A promotable fork's trim is its own affair until it is decided: promotion must find all its records.
         low = min(log.start, log.fork_point) if log.promotable else log.start
-        ranges[log.view] = (low, _FAR)
+        ranges[log.view] = [(low, _FAR)]
         # A severed fork's view sees the view above only below its base; its own records begin there.
         if log.kind == "sfork":
             ceilings[log.view] = log.base
         stack.append(log.view)
-    seen: set[View] = set()
     while stack:  # count who depends on whom, so that each view is settled after all that look up to it
         view = stack.pop()
-        if view in seen:
+        if view in children:
             continue
-        seen.add(view)
+        children[view] = 0
+        ranges.setdefault(view, [])
         if view.up is not None:
-            above = view.up.target()
-            children[above] = children.get(above, 0) + 1
-            stack.append(above)
-    ready = [view for view in seen if not children.get(view)]
+            stack.append(view.up.target())
+    for view in children:
+        if view.up is not None:
+            children[view.up.target()] += 1
+    ready = [view for view, count in children.items() if not count]
     while ready:
         view = ready.pop()
-        low, high = ranges[view]
+        ranges[view] = _joined(ranges[view])
         if view.up is None:
             continue
         above = view.up.target()
-        top = min(high, ceilings.get(view, _FAR))
-        if low < top:
+        ceiling = ceilings.get(view, _FAR)
+        for low, high in ranges[view]:
+            top = min(high, ceiling)
             up_low = low - view.index.own_before(low)[0]
             up_high = top - view.index.own_before(top)[0] if top < _FAR else _FAR
-            known = ranges.get(above)
-            ranges[above] = (up_low, up_high) if known is None else (min(known[0], up_low), max(known[1], up_high))
-        elif above not in ranges:
-            ranges[above] = (0, 0)
+            if up_low < up_high:
+                ranges[above].append((up_low, up_high))
         children[above] -= 1
         if not children[above]:
             ready.append(above)
     return ranges
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same positions as disjoint ranges in ascending order."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return joined

@@ -13,6 +13,7 @@ from array import array
 
 import msgspec
 
+from braidlog import limits
 from braidlog.errors import Corrupt
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
@@ -20,6 +21,7 @@ from braidlog.forest.index import Index, Segment
 from braidlog.forest.log import Log, Outcome, View, Way, Writer
 from braidlog.forest.machine import End, Forest
 from braidlog.forest.space import Object, Place
+from braidlog.forest.tails import Tour
 
 VERSION = 1
 _COLUMNS = ("start", "total", "sizes", "block", "row", "least", "greatest")
@@ -330,6 +332,9 @@ class _Thawer:
             if origin != NONE:
                 log.origin = forest.logs[origin]
                 log.origin.severed[log.id] = log
+        for log in forest.logs.values():
+            if log.tree.tour is None and log.depth > limits.TOUR_DEPTH_MIN:
+                log.tree.tour = Tour(log.tree.root)
 
 
 _PLAIN = (

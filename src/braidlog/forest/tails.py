@@ -91,7 +91,8 @@ def _blocked(log: Log, tail: int) -> Reach:
         if exempt or not tour.encloses(holder, log):
             continue
         candidate = holder.earliest_fork_point() + tail - tour.at(holder)[0]
-        if nearest is None or candidate < limit:
+        # Of equal limits the nearer hold is named, as on a walk: `holders` has no order that a snapshot keeps.
+        if nearest is None or candidate < limit or (candidate == limit and tour.encloses(nearest, holder)):
             limit, nearest = candidate, holder
     return Reach(tail, min(limit, tail), nearest, True)
 
