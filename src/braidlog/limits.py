@@ -35,14 +35,14 @@ INLINE_BYTES_MAX: Final = 256 * KIB  # larger batches go straight into an object
 FRAME_BYTES_MAX: Final = 64 * MIB  # one group commit
 FRAME_TARGET_BYTES: Final = 4 * MIB  # a group commit stops gathering here
 LOG_GROWTH_BYTES: Final = 1 * MIB  # zeros written ahead, so that a commit overwrites and never extends
-CHECKPOINT_LOG_BYTES: Final = 64 * MIB  # command log since the last snapshot before the next one is due
+CHECKPOINT_LOG_BYTES: Final = 8 * MIB  # command log since the last snapshot before the next one is due
 CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
 
 # Packing, compaction, collection.
 PACK_BYTES: Final = 8 * MIB  # inline bytes that make a flush due
 PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due
 UNPACKED_BYTES_MAX: Final = 64 * MIB  # appends wait for the packer above this
-OBJECT_BYTES_MAX: Final = 128 * MIB  # queued large batches that share one object
+OBJECT_BYTES_MAX: Final = 4 * MIB  # queued large batches that share one object; more would only keep writers waiting
 COMPACT_OBJECT_BYTES_MAX: Final = 16 * MIB  # objects below this are small
 COMPACT_OBJECTS_MIN: Final = 16  # so many small ones make a compaction worth while
 COMPACT_BYTES_MAX: Final = 64 * MIB  # rewritten by one compaction
@@ -57,5 +57,6 @@ SUBMIT_OUTSTANDING_BYTES_MAX: Final = 64 * MIB
 SUBSCRIBE_FETCH_BYTES: Final = 1 * MIB
 SUBSCRIBE_FETCH_RECORDS: Final = 4096
 COMMIT_TIMEOUT_S: Final = 60.0  # how long an append waits for storage before it reports an unknown outcome
+AIO_THREADS_MAX: Final = 8  # of one awaited braid, for what touches the disk
 READ_ONLY_POLL_S: Final = 0.01  # how often a read-only process looks for what the writer has synced
 OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was compacted away under them

@@ -22,17 +22,16 @@ def submission(
     value: Value | Record | Iterable[Value | Record],
     key: Value | None,
     headers: Headers | None,
-    timestamp: Moment | None,
-    now_us: int,
+    timestamp: Moment,
 ) -> tuple[Batch, bool]:
     """What was submitted as a batch, and whether it is a single record."""
     if isinstance(value, bytes | bytearray | memoryview | str):
-        return arguments.one_record(value, key, headers, timestamp, now_us), True  # type: ignore[arg-type]
+        return arguments.one_record(value, key, headers, timestamp), True
     if key is not None or headers is not None:
         raise InvalidArgument("key and headers go with a value of bytes: put them into the Records")
     if isinstance(value, Record):
-        return arguments.many_records([value], timestamp, now_us), True
-    batch = arguments.many_records(value, timestamp, now_us)
+        return arguments.many_records([value], timestamp), True
+    batch = arguments.many_records(value, timestamp)
     if not batch.count:
         raise InvalidArgument("there is nothing to submit: give at least one record")
     return batch, False

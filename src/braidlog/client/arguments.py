@@ -120,12 +120,17 @@ def _headers(headers: object) -> list[tuple[str, bytes]]:
             raise InvalidArgument(
                 f"header name {pair[0][:40]!r}... has {len(pair[0])} characters: at most {limits.HEADER_NAME_CHARS_MAX}"
             )
-        try:
-            pair[0].encode()
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(f"header name {pair[0]!r} cannot be encoded as UTF-8: {error}") from error
+        _encodable("header name", pair[0])
         checked.append((pair[0], _bytes(f"header {pair[0]!r}", pair[1])))
     return checked
+
+
+def _encodable(what: str, text: str) -> None:
+    """Refuse what could not be written: met later, it would take the command log down."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} {text[:80]!r} cannot be encoded as UTF-8: {error}") from error
 
 
 def moment(timestamp: Moment) -> int:
@@ -148,6 +153,26 @@ def position(what: str, value: object) -> int:
     if not 0 <= value <= _INT64_MAX:
         raise InvalidArgument(f"{what} must be between 0 and 2**63 - 1, not {value}")
     return value
+
+
+def span(start: object, stop: object) -> None:
+    """A range of positions, without an end if `stop` is None."""
+    position("start", start)
+    if stop is not None:
+        position("stop", stop)
+
+
+def bound(what: str, value: object) -> None:
+    """How much to return at most: at least 1, or None."""
+    if value is not None and position(what, value) == 0:
+        raise InvalidArgument(f"{what} must be at least 1, not 0")
+
+
+def read(start: object, stop: object, max_records: object, max_bytes: object) -> None:
+    """What a read is bounded by."""
+    span(start, stop)
+    bound("max_records", max_records)
+    bound("max_bytes", max_bytes)
 
 
 def optional(what: str, value: object) -> int:
@@ -184,6 +209,7 @@ def labels(value: Mapping[str, str] | None) -> dict[str, str]:
             raise InvalidArgument(f"labels must be a mapping of str to str, not {name!r:.40}: {text!r:.40}")
         if max(len(name), len(text)) > limits.LABEL_CHARS_MAX:
             raise InvalidArgument(f"label {name[:40]!r} is too long: at most {limits.LABEL_CHARS_MAX} characters")
+        _encodable(f"label {name[:40]!r}", name + text)
     return dict(value)
 
 
@@ -203,6 +229,7 @@ def writer_and_sequence(writer: str | None, sequence: int | None) -> tuple[str, 
         return "", NONE
     if not isinstance(writer, str) or not 0 < len(writer) <= limits.WRITER_CHARS_MAX:
         raise InvalidArgument(f"writer must be a str of 1 to {limits.WRITER_CHARS_MAX} characters, not {writer!r:.40}")
+    _encodable("writer", writer)
     return writer, position("sequence", sequence)
 
 

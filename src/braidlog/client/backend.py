@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from braidlog.embedded.committer import Pending
+from braidlog.errors import Unavailable
 from braidlog.facts import Ancestor, Diff, Info, Outcome, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.machine import End
@@ -18,10 +19,12 @@ from braidlog.record import Record
 class Backend(Protocol):
     """Logs are named by their number here: a name can be reused, a number never is."""
 
-    # Changing.
+    # Changing. `submit` never waits: whoever calls it asks first whether there is room, or waits for it.
     def execute(self, command: c.Command) -> c.Result: ...
     def append(self, command: c.Append, batch: Batch) -> c.Appended: ...
     def submit(self, command: c.Append, batch: Batch, then: Callable[[Pending], None]) -> Pending: ...
+    def crowded(self, command: c.Append) -> Unavailable | None: ...
+    def wait_for_room(self, command: c.Append) -> None: ...
 
     # What there is.
     def find(self, name: str) -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from braidlog import limits
@@ -32,6 +33,7 @@ class Braid:
     ) -> None:
         self._session = Session(backend, clock or SystemClock())
         self._stop = stop
+        self._closing = threading.Lock()
         self.url = url
         self.read_only = read_only
 
@@ -90,9 +92,10 @@ class Braid:
 
     def close(self) -> None:
         """Let go of everything. What was acknowledged is durable already. Safe to call again."""
-        if not self._session.backend.closed:
-            self._stop()
-            self._session.backend.close()
+        with self._closing:
+            if not self._session.backend.closed:
+                self._stop()
+                self._session.backend.close()
 
     def __enter__(self) -> Braid:
         return self

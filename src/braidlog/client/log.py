@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Literal, TypeVar, overload
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import overload
 
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.client import arguments
+from braidlog.client import appends, arguments
+from braidlog.client.appends import Ack
 from braidlog.client.arguments import Headers, Moment, Value
+from braidlog.client.cursor import Start, cursor_at
 from braidlog.client.session import Session
 from braidlog.client.subscription import Subscription
-from braidlog.client.ticket import Ticket
-from braidlog.embedded.committer import Pending
-from braidlog.errors import Blocked, InvalidArgument
+from braidlog.client.ticket import Receipt, Ticket
+from braidlog.client.waiting import nothing_yet, patience, patiently
+from braidlog.errors import InvalidArgument, OutOfRange
 from braidlog.facts import Ancestor, Diff, Info, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
 from braidlog.record import Record
-
-T = TypeVar("T")
-Ack = Literal["ordered", "durable"]
 
 
 class Log:
@@ -79,7 +77,7 @@ class Log:
         it idempotent, also across restarts: the same pair again returns the first result. `wait` is how many seconds to
         wait while the log is Blocked.
         """
-        batch = arguments.one_record(value, key, headers, self._or_now(timestamp))
+        batch = arguments.one_record(value, key, headers, self._session.or_now(timestamp))
         positions = self._append(batch, ack, expected_tail, writer, sequence, wait)
         return None if positions is None else positions.start
 
@@ -95,7 +93,7 @@ class Log:
         wait: float | None = None,
     ) -> range | None:
         """Append several records as one atomic, contiguous batch and return their positions; see `append`."""
-        batch = arguments.many_records(values, self._or_now(timestamp))
+        batch = arguments.many_records(values, self._session.or_now(timestamp))
         if not batch.count:
             tail = self.tail()
             return range(tail, tail)
@@ -118,32 +116,13 @@ class Log:
         Takes one value, one Record, or an iterable of them for a batch. Appends submitted from one thread to one log
         keep their order. The bytes not yet durable are bounded: beyond that, `submit` waits up to `timeout` seconds.
         """
-        single = isinstance(value, bytes | bytearray | memoryview | str | Record)
-        if isinstance(value, Record):
-            if key is not None or headers is not None:
-                raise InvalidArgument("key and headers belong into the Record")
-            batch = arguments.many_records([value], self._or_now(timestamp))
-        elif isinstance(value, bytes | bytearray | memoryview | str):
-            batch = arguments.one_record(value, key, headers, self._or_now(timestamp))
-        else:
-            if key is not None or headers is not None:
-                raise InvalidArgument("key and headers are for one value: use Records in a batch")
-            batch = arguments.many_records(value, self._or_now(timestamp))
-            if not batch.count:
-                raise InvalidArgument("there is nothing to submit: give at least one record")
-        command = self._append_command(batch, expected_tail, writer, sequence)
-        outstanding = self._session.outstanding
-        outstanding.take(command.size, timeout)
-
-        def done(_: Pending) -> None:
-            outstanding.give_back(command.size)
-
-        try:
-            pending = self._session.backend.submit(command, batch, done)
-        except BaseException:
-            outstanding.give_back(command.size)
-            raise
-        return Ticket(self._session.backend, pending, command.request, single=single)
+        batch, single = appends.submission(value, key, headers, self._session.or_now(timestamp))
+        command = appends.command(self._session, self._id, batch, expected_tail, writer, sequence)
+        backend = self._session.backend
+        backend.wait_for_room(command)
+        self._session.outstanding.take(command.size, arguments.seconds("timeout", timeout))
+        pending = appends.queue(self._session, command, batch, lambda _: None)
+        return Ticket(backend, Receipt(backend, pending, command.request, single=single))
 
     def _append(
         self,
@@ -155,47 +134,9 @@ class Log:
         wait: float | None,
     ) -> range | None:
         arguments.acknowledgement(ack)
-        command = self._append_command(batch, expected_tail, writer, sequence)
-        answer = self._unblocked(lambda: self._session.backend.append(command, batch), wait)
-        if answer.withheld or answer.first == NONE or ack == "durable":
-            return None
-        return range(answer.first, answer.first + answer.count)
-
-    def _or_now(self, timestamp: Moment | None) -> Moment:
-        return self._session.now_us() if timestamp is None else timestamp
-
-    def _append_command(
-        self, batch: Batch, expected_tail: int | None, writer: str | None, sequence: int | None
-    ) -> c.Append:
-        name, number = arguments.writer_and_sequence(writer, sequence)
-        return c.Append(
-            self._id,
-            batch.count,
-            batch.size,
-            batch.least_timestamp,
-            batch.greatest_timestamp,
-            expected_tail=arguments.optional("expected_tail", expected_tail),
-            writer=name,
-            sequence=number,
-            request=self._session.next_request(),
-        )
-
-    def _unblocked(self, attempt: Callable[[], T], wait: float | None) -> T:
-        """Try, and while a hold stands in the way and there is time, try again after each change."""
-        patience = arguments.seconds("wait", wait)
-        if patience is None:
-            return attempt()
+        command = appends.command(self._session, self._id, batch, expected_tail, writer, sequence)
         backend = self._session.backend
-        deadline = time.monotonic() + patience
-        while True:
-            seen = backend.version
-            try:
-                return attempt()
-            except Blocked:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                backend.wait_for_change(seen, left)
+        return appends.positions(patiently(backend, lambda: backend.append(command, batch), patience(wait)), ack)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -221,35 +162,18 @@ class Log:
         At `tail()` that is nothing: [] comes back, after `wait` seconds if given and nothing arrived. Where a hold
         hides the record it is Blocked, above the true tail OutOfRange, below the start Trimmed.
         """
-        arguments.position("start", start)
-        if stop is not None:
-            arguments.position("stop", stop)
-        for name, bound in (("max_records", max_records), ("max_bytes", max_bytes)):
-            if bound is not None and arguments.position(name, bound) == 0:
-                raise InvalidArgument(f"{name} must be at least 1")
-        patience = arguments.seconds("wait", wait)
+        arguments.read(start, stop, max_records, max_bytes)
         backend = self._session.backend
-        deadline = None if patience is None else time.monotonic() + patience
-        while True:
-            seen = backend.version
-            blocked: Blocked | None = None
-            records: list[Record] = []
-            try:
-                records = backend.read(self._id, start, stop, max_records, max_bytes)
-            except Blocked as error:
-                blocked = error
-            left = 0.0 if deadline is None else deadline - time.monotonic()
-            if records or (stop is not None and stop <= start) or left <= 0:
-                if blocked is not None:
-                    raise blocked
-                return records
-            backend.wait_for_change(seen, left)
+        return patiently(
+            backend,
+            lambda: backend.read(self._id, start, stop, max_records, max_bytes),
+            patience(wait),
+            nothing_yet(start, stop),
+        )
 
     def read_arrow(self, start: int = 0, stop: int | None = None) -> pa.Table:
         """The same range as a pyarrow Table with the columns position, timestamp, key, value and headers."""
-        arguments.position("start", start)
-        if stop is not None:
-            arguments.position("stop", stop)
+        arguments.span(start, stop)
         return self._session.backend.read_arrow(self._id, start, stop)
 
     @overload
@@ -264,10 +188,10 @@ class Log:
             raise InvalidArgument(f"a position is an int, not {type(index).__name__}")
         at = index if index >= 0 else self.tail() + index
         if at < 0:
-            raise IndexError(f"position {index} lies before the beginning of the log")
+            raise OutOfRange(f"log {self._name!r} has no position {index}: it ends at {at - index}")
         found = self.read(at, at + 1)
         if not found:
-            raise IndexError(f"position {at} is not there yet: the log ends at {at}")
+            raise OutOfRange(f"log {self._name!r} ends at {at}: position {at} is not there yet")
         return found[0]
 
     def _slice(self, index: slice) -> list[Record]:
@@ -285,27 +209,17 @@ class Log:
 
     def plan(self, start: int = 0, stop: int | None = None) -> Plan:
         """Where the bytes of a range are, for readers that fetch them themselves."""
-        arguments.position("start", start)
-        if stop is not None:
-            arguments.position("stop", stop)
+        arguments.span(start, stop)
         return self._session.backend.plan(self._id, start, stop)
 
-    def subscribe(self, start: int | Literal["tail"] | datetime = 0, *, follow: bool = True) -> Subscription:
+    def subscribe(self, start: Start = 0, *, follow: bool = True) -> Subscription:
         """Iterate over records from a position, from now on ("tail"), or from a moment.
 
         It waits for new records, pauses at holds, and ends with a reason in `.end`. Without `follow` it ends where
         nothing more can be read now. 0 stands for the beginning, wherever that is after trims.
         """
-        if isinstance(start, datetime):
-            position = self.position_at(start)
-        elif start == "tail":
-            position = self.tail()
-        elif isinstance(start, str):
-            raise InvalidArgument(f"start must be a position, 'tail' or a datetime, not {start!r}")
-        else:
-            position = arguments.position("start", start) or self.info().start
-            self._session.backend.plan(self._id, position, position)  # raises what reading there would
-        return Subscription(self._session.backend, self._id, position, follow=follow)
+        backend = self._session.backend
+        return Subscription(backend, cursor_at(backend, self._id, start, follow=follow))
 
     def trim(self, before: int) -> int:
         """Forget the positions below `before`, for this log; forks keep theirs. Returns the new start."""
@@ -344,7 +258,7 @@ class Log:
             self._session.owner,
             self._session.next_request(),
         )
-        return self._opened(self._unblocked(lambda: self._execute(command), wait))
+        return self._opened(patiently(self._session.backend, lambda: self._execute(command), patience(wait)))
 
     def sfork(
         self,
@@ -366,7 +280,7 @@ class Log:
             self._session.owner,
             self._session.next_request(),
         )
-        return self._opened(self._unblocked(lambda: self._execute(command), wait))
+        return self._opened(patiently(self._session.backend, lambda: self._execute(command), patience(wait)))
 
     def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
         """Make this fork its parent: from now on the parent's name stands for what the fork held.
@@ -396,8 +310,7 @@ class Log:
 
     def diff(self, *, max_records: int | None = None) -> Diff:
         """What this fork has from its fork point on: its own records, and the parent's between them."""
-        if max_records is not None:
-            arguments.position("max_records", max_records)
+        arguments.bound("max_records", max_records)
         return self._session.backend.diff(self._id, max_records)
 
     def lineage(self) -> list[Ancestor]:

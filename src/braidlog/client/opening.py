@@ -32,9 +32,8 @@ def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Bra
         if read_only:
             raise InvalidArgument("memory:// begins empty and belongs to its opener: read_only makes no sense there")
         return serve(MemoryFiles(), "memory://", folder=None)
-    url = where.as_uri()
     try:
-        return _follow(where, url) if read_only else _write(where, url)
+        return _follow(where) if read_only else write_directory(where)
     except OSError as error:
         raise Unavailable(f"cannot open {where}: {error}; check the path and its permissions") from error
 
@@ -66,22 +65,26 @@ def _nothing() -> None:
     pass
 
 
-def _write(where: Path, url: str) -> Braid:
+def write_directory(where: Path, *, clock: Clock | None = None) -> Braid:
+    """Open a directory for writing, and create it if it is not there."""
     files = OsFiles(where)
     files.make_dir("")
-    directory.read_format(files)  # before a lock is left in somebody else's folder
+    try:
+        directory.read_format(files)  # before a lock is left in somebody else's folder
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
     lock = WriterLock.acquire(where)
     try:
-        return serve(files, url, folder=str(where / "objects"), lock=lock)
+        return serve(files, where.as_uri(), folder=str(where / "objects"), clock=clock, lock=lock)
     except BaseException:
         lock.release()
         raise
 
 
-def _follow(where: Path, url: str) -> Braid:
+def _follow(where: Path) -> Braid:
     if not where.is_dir():
         raise NotFound(f"there is no directory {where}: open it for writing once to create it")
-    return Braid(Follower(OsFiles(where), folder=str(where / "objects")), url, read_only=True)
+    return Braid(Follower(OsFiles(where), folder=str(where / "objects")), where.as_uri(), read_only=True)
 
 
 def _target(url_or_path: str | os.PathLike[str]) -> Path | None:

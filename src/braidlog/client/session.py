@@ -7,6 +7,7 @@ import itertools
 import os
 
 from braidlog import limits
+from braidlog.client.arguments import Moment
 from braidlog.client.backend import Backend
 from braidlog.client.ticket import Outstanding
 from braidlog.embedded.clock import Clock
@@ -23,6 +24,9 @@ class Session:
         self._client = os.urandom(8)
         self._numbers = itertools.count(1)
 
+    def or_now(self, timestamp: Moment | None) -> Moment:
+        return self.now_us() if timestamp is None else timestamp
+
     def next_request(self) -> bytes:
         """A fresh request id."""
         return self._client + next(self._numbers).to_bytes(8, "big")
@@ -32,7 +36,7 @@ def _owner() -> str:
     """Whom new logs and forks belong to: BRAIDLOG_OWNER, or the user of the operating system."""
     given = os.environ.get("BRAIDLOG_OWNER")
     if given:
-        return given[: limits.OWNER_CHARS_MAX]
+        return given.encode(errors="replace").decode()[: limits.OWNER_CHARS_MAX]
     try:
         return getpass.getuser()[: limits.OWNER_CHARS_MAX]
     except (KeyError, OSError):

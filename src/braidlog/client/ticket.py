@@ -23,7 +23,9 @@ class Outstanding:
     def take(self, size: int, timeout: float | None) -> None:
         """Wait until there is room. A single batch larger than the bound goes alone."""
         with self._less:
-            if not self._less.wait_for(lambda: self._fits(size), limits.COMMIT_TIMEOUT_S if timeout is None else timeout):
+            if not self._less.wait_for(
+                lambda: self._fits(size), limits.COMMIT_TIMEOUT_S if timeout is None else timeout
+            ):
                 raise self.refusal()
             self._bytes += size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import TypeVar
 from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.errors import Blocked
+from braidlog.record import Record
 
 T = TypeVar("T")
 
@@ -35,6 +37,11 @@ class Deadline:
 def patience(wait: float | timedelta | None) -> Deadline:
     """The `wait=` of a call. None is not to wait at all."""
     return Deadline(arguments.seconds("wait", wait) or 0.0)
+
+
+def nothing_yet(start: int, stop: int | None) -> Callable[[list[Record]], bool]:
+    """Whether a read found nothing where something may come."""
+    return finished if stop is not None and stop <= start else operator.not_
 
 
 def finished(_: object) -> bool:

@@ -61,8 +61,15 @@ class Pending:
         return self.done
 
     def result(self) -> c.Result:
+        """The answer; errors are raised. Who did not wait until it is done does not know what became of it."""
         answer = self.answer
-        assert answer is not None, "not done yet"
+        if answer is None:
+            request: bytes = getattr(self.command, "request", b"")
+            raise OutcomeUnknown(
+                f"storage did not answer within {limits.COMMIT_TIMEOUT_S:g} s: it may still happen; "
+                "ask resolve() with its request id",
+                request_id=request.hex(),
+            )
         if isinstance(answer, BraidError):
             raise answer
         return answer
@@ -88,6 +95,7 @@ class Committer:
         self._leading = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
+        self._refusal: Unavailable | None = None  # of what comes after the end
         self.failure: Unavailable | None = None
         self._thread = threading.Thread(target=self._run, name="braidlog-committer", daemon=True)
         self._thread.start()
@@ -95,7 +103,7 @@ class Committer:
     def submit(self, pending: Pending) -> None:
         """Queue it and go on."""
         self._queue.append(pending)
-        self._wake.set()
+        self._hand_over()
 
     def carry_out(self, pending: Pending, timeout: float | None = limits.COMMIT_TIMEOUT_S) -> None:
         """Queue it and return once it is done. Returning without it being done means that the time ran out."""
@@ -107,23 +115,26 @@ class Committer:
                         self._round()
                 finally:
                     self._leading.release()
-                if self._queue:
-                    self._wake.set()
+                    self._hand_over()
             elif not pending.wait(timeout):
                 return
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep all commits out, for example while a snapshot is taken."""
-        with self._leading:
-            yield
-        self._wake.set()  # whoever queued meanwhile could not lead
+        try:
+            with self._leading:
+                yield
+        finally:
+            self._hand_over()
 
-    def stop(self) -> None:
-        """Carry out what is queued and stop the thread."""
+    def stop(self, refusal: Unavailable) -> None:
+        """Carry out what is queued and stop the thread. What comes later is refused."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
+        self._refusal = refusal
+        self._drain()
 
     def fail(self, failure: Unavailable) -> None:
         """Acknowledge nothing from now on."""
@@ -133,19 +144,31 @@ class Committer:
         while True:
             self._wake.wait()
             self._wake.clear()
+            self._drain()
+            if self._stopping:
+                return
+
+    def _hand_over(self) -> None:
+        """Let somebody else see to what queued while we led: those who queued it could not lead, and wait."""
+        if self._queue:
+            self._wake.set()
+            if self._refusal is not None:  # nobody listens any more
+                self._drain()
+
+    def _drain(self) -> None:
+        while self._queue:  # looked at again after the lock was let go, for the same reason
             with self._leading:
                 while self._queue:
                     self._round()
-            if self._stopping and not self._queue:
-                return
 
     def _round(self) -> None:
         taken = self._take()
         if not taken:
             return
-        if self.failure is not None:
+        refusal = self.failure or self._refusal
+        if refusal is not None:
             for pending in taken:
-                pending.finish(self.failure)
+                pending.finish(refusal)
             return
         try:
             self._commit(taken)

@@ -99,6 +99,12 @@ class Follower(Replica):
         del then  # nothing will be done
         raise InvalidArgument(f"cannot submit {batch.count} records to log number {command.log}: {_REFUSAL}")
 
+    def crowded(self, command: c.Append) -> None:
+        """Nothing is taken here, so nothing has to wait."""
+
+    def wait_for_room(self, command: c.Append) -> None:
+        """The same."""
+
     def close(self) -> None:
         if self._closed:
             return

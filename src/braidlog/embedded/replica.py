@@ -135,7 +135,7 @@ class Replica:
     def _check_readable(self) -> None:
         """Raise if this replica can no longer be trusted to show what there is."""
         if self._closed:
-            raise Unavailable("this braid is closed: open it again")
+            raise closed()
 
     def find(self, name: str) -> int:
         self._check_readable()
@@ -208,6 +208,7 @@ class Replica:
         return living.name if living is not None else log.origin_name
 
     def lineage(self, log_id: int) -> list[Ancestor]:
+        self._check_readable()
         with self.lock:
             log: Log | None = self.forest.live(log_id)
             steps: list[Ancestor] = []
@@ -228,6 +229,7 @@ class Replica:
 
     def outcome(self, request: bytes, request_id: str) -> Outcome:
         """What is known of a request."""
+        self._check_readable()
         with self.lock:
             known = self.forest.recall(request)
             if known is None:
@@ -303,6 +305,7 @@ class Replica:
 
     def diff(self, log_id: int, max_records: int | None) -> Diff:
         """The records of a fork from its fork point on, each marked as its own or its parent's."""
+        self._check_readable()
         with self.lock:
             log = self.forest.live(log_id)
             if log.kind == "root":
@@ -325,6 +328,7 @@ class Replica:
 
     def position_at(self, log_id: int, moment_us: int) -> int:
         """The first readable position whose timestamp is not before the moment; the tail if there is none."""
+        self._check_readable()
         with self.lock:
             start = self.forest.live(log_id).start
         while True:
@@ -355,7 +359,7 @@ class Replica:
             raise OutOfRange(f"log {log.name!r} ends at {at.tail}: there is no position {start}")
         if at.readable <= start < at.tail:
             raise blocked_by(log, at.holder, f"reads from {start} on (readable up to {at.readable})")
-        return start, at.readable if stop is None else max(start, min(stop, at.readable))
+        return start, max(start, at.readable if stop is None else min(stop, at.readable))
 
     def _fetch(self, log_id: int, start: int, stop: int | None, of: Callable[[Piece], T]) -> list[T]:
         """Apply `of` to each piece of a range; plan again while objects vanish under it."""
@@ -372,6 +376,8 @@ class Replica:
                 missing = error
             except Corrupt as error:
                 raise Corrupt(f"log {name!r}, positions {low} to {high}: {error}") from error
+            except OSError as error:
+                raise Unavailable(f"log {name!r}, positions {low} to {high} cannot be read now: {error}") from error
             self._object_vanished()
         raise Corrupt(f"log {name!r}, positions {low} to {high}: an object is missing from the store: {missing}")
 
@@ -461,6 +467,10 @@ class Replica:
 
 
 _FAR = 1 << 62
+
+
+def closed() -> Unavailable:
+    return Unavailable("this braid is closed: open it again")
 
 
 def _weight(record: Record) -> int:

@@ -105,7 +105,11 @@ class Upkeep:
             now = writer.clock.now_us()
             littered, writer.littered = writer.littered, False
             if littered:
-                writer.execute(c.Collect(now))
+                try:
+                    writer.execute(c.Collect(now))
+                except BaseException:
+                    writer.littered = True
+                    raise
             grace = int(limits.GRACE_S * 1_000_000)
             with writer.lock:
                 ripe = [
@@ -236,8 +240,7 @@ class Keeper:
                 self._seen = writer.version
             else:
                 self._idle_since = now
-        since = writer.commands_since_checkpoint
-        if since >= limits.CHECKPOINT_COMMANDS or writer.log.bytes_since_roll >= limits.CHECKPOINT_LOG_BYTES:
+        if writer.checkpoint_due():
             self._try(upkeep.pack)
             self._try(self._checkpoint)
 

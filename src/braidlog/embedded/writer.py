@@ -18,8 +18,8 @@ import pyarrow as pa
 from braidlog import limits
 from braidlog.embedded.clock import Clock
 from braidlog.embedded.committer import Committer, Pending
-from braidlog.embedded.replica import COMMANDS, Replica
-from braidlog.errors import BraidError, Corrupt, OutcomeUnknown, Unavailable
+from braidlog.embedded.replica import COMMANDS, Replica, closed
+from braidlog.errors import BraidError, Corrupt, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.forks import blocked_by
 from braidlog.forest.machine import Forest
@@ -52,6 +52,7 @@ class Writer(Replica):
         self.files = files
         self.clock = clock
         self._release = release
+        self._closing = False
         if directory.read_format(files) is None:
             directory.write_format(files, uuid.uuid4().hex)
         snapshots.sweep_unfinished(files)
@@ -61,17 +62,23 @@ class Writer(Replica):
         self.clean: bool = recovery.clean
         self.cut: Cut | None = recovery.cut
         try:
+            self.commands_since_checkpoint = 0
             for sequence, payload in recovery.replay():
-                self.absorb(decode_frame(sequence, payload))
+                self.commands_since_checkpoint += len(self.absorb(decode_frame(sequence, payload)))
             self.log.drop_through(after)
             snapshots.drop_before(files, after)
             self._objects_named = 0
-            self.commands_since_checkpoint = 0
+            self._snapshot_bytes = 0
             self._room = threading.Condition()
-            self.committer = Committer(self._store_object, self._write, self._apply)
+        except BaseException:
+            self.log.close()
+            raise
+        self.committer = Committer(self._store_object, self._write, self._apply)
+        try:
             self.execute(c.Opened(self.forest.space.epoch + 1, clock.now_us()))
             self._sweep_orphans()
         except BaseException:
+            self.committer.stop(closed())
             self.log.close()
             raise
 
@@ -82,18 +89,19 @@ class Writer(Replica):
         self._check_open()
         pending = Pending(command)
         self.committer.carry_out(pending)
-        return self._answer(pending)
+        return pending.result()
 
     def append(self, command: c.Append, batch: Batch) -> c.Appended:
         """Append a batch and wait for its position."""
+        self.wait_for_room(command)
         pending = self.prepare(command, batch)
         self.committer.carry_out(pending)
-        answer = self._answer(pending)
+        answer = pending.result()
         assert isinstance(answer, c.Appended)
         return answer
 
     def submit(self, command: c.Append, batch: Batch, then: Callable[[Pending], None]) -> Pending:
-        """Queue a batch; `then` is called when it is durable or has failed."""
+        """Queue a batch and go on, whether there is room or not; `then` is called when it is durable or has failed."""
         pending = self.prepare(command, batch)
         pending.then(then)
         self.committer.submit(pending)
@@ -111,38 +119,33 @@ class Writer(Replica):
             columns: pa.RecordBatch = to_arrow([batch])
             return Pending(command, command.size, columns)
         payload = encode(batch)
-        self._wait_for_room()
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload) + 256)
 
-    def _answer(self, pending: Pending) -> c.Result:
-        if not pending.done:
-            request: bytes = getattr(pending.command, "request", b"")
-            raise OutcomeUnknown(
-                f"storage did not answer within {limits.COMMIT_TIMEOUT_S:g} s: it may still happen; "
-                "ask resolve() with its request id",
-                request_id=request.hex(),
-            )
-        return pending.result()
-
     def _check_open(self) -> None:
-        if self._closed:
-            raise Unavailable("this braid is closed: open it again")
+        if self._closing:
+            raise closed()
         if self.committer.failure is not None:
             raise self.committer.failure
 
-    def _wait_for_room(self) -> None:
-        """Appends wait while more rides inline than the packer has put away."""
-        if self.inline_bytes <= limits.UNPACKED_BYTES_MAX:
+    def crowded(self, command: c.Append) -> Unavailable | None:
+        """Why an append has to wait: more rides inline than the packer has put away. None if there is room."""
+        if self.inline_bytes <= limits.UNPACKED_BYTES_MAX or command.size > limits.INLINE_BYTES_MAX or self._closed:
+            return None
+        return Unavailable(
+            f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
+            "is the disk full?"
+        )
+
+    def wait_for_room(self, command: c.Append) -> None:
+        """Return once there is room; raise if there is none for too long."""
+        if self.crowded(command) is None:
             return
         self.on_full()
         with self._room:
-            if not self._room.wait_for(
-                lambda: self.inline_bytes <= limits.UNPACKED_BYTES_MAX or self._closed, limits.COMMIT_TIMEOUT_S
-            ):
-                raise Unavailable(
-                    f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
-                    "is the disk full?"
-                )
+            self._room.wait_for(lambda: self.crowded(command) is None, limits.COMMIT_TIMEOUT_S)
+        refusal = self.crowded(command)
+        if refusal is not None:
+            raise refusal
 
     def on_full(self) -> None:
         """Called when much rides inline; the keeper replaces this to be woken."""
@@ -184,12 +187,18 @@ class Writer(Replica):
         self.committer.carry_out(pendings[-1])
         for pending in pendings:
             pending.wait(limits.COMMIT_TIMEOUT_S)
-        answers = [self._answer(pending) for pending in pendings]
+        answers = [pending.result() for pending in pendings]
         with self._room:
             self._room.notify_all()
         return answers
 
     # --- keeping recovery short ----------------------------------------------------------------------------------
+
+    def checkpoint_due(self) -> bool:
+        """Whether replaying the log would take long; never so often that snapshots cost more than what they save."""
+        commands = max(limits.CHECKPOINT_COMMANDS, len(self.forest.logs))
+        size = max(limits.CHECKPOINT_LOG_BYTES, 2 * self._snapshot_bytes)
+        return self.commands_since_checkpoint >= commands or self.log.bytes_since_roll >= size
 
     def checkpoint(self) -> None:
         """Write a snapshot and drop the command log that it makes superfluous."""
@@ -199,8 +208,12 @@ class Writer(Replica):
             sequence = self.log.roll() - 1
             with self.lock:
                 snapshot = Snapshot(freeze(self.forest), dict(self.payloads))
-            self.commands_since_checkpoint = 0
-        snapshots.write(self.files, sequence, msgspec.msgpack.encode(snapshot))
+            covered = self.commands_since_checkpoint
+        encoded = msgspec.msgpack.encode(snapshot)
+        self._snapshot_bytes = len(encoded)
+        snapshots.write(self.files, sequence, encoded)
+        with self.committer.alone():
+            self.commands_since_checkpoint -= covered
         self.log.drop_through(sequence)
         snapshots.drop_before(self.files, sequence)
 
@@ -216,7 +229,8 @@ class Writer(Replica):
         """Stop. What the keeper packed is checkpointed, and the log's end is marked."""
         if self._closed:
             return
-        self.committer.stop()
+        self._closing = True  # so that the queue comes to an end
+        self.committer.stop(closed())
         try:
             if self.committer.failure is None:
                 if self.commands_since_checkpoint:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.errors import Corrupt, InvalidArgument, Locked, Unavailable
-from braidlog.objects.files import Files
+from braidlog.objects.files import File, Files
 
 FORMAT: Final = "FORMAT"
 LOCK: Final = "LOCK"
@@ -39,16 +39,30 @@ def storage(doing: str) -> Iterator[None]:
 
 def put_file(files: Files, path: str, data: bytes) -> None:
     """Make a file with these bytes, or replace it. After a power cut it is whole, or as it was before."""
+    finish_file(files, path, begin_file(files, path, data))
+
+
+def begin_file(files: Files, path: str, data: bytes) -> File:
+    """The first half of `put_file`, where a full disk is met: the bytes are there, under another name."""
     unfinished = path + UNFINISHED
     with contextlib.suppress(FileNotFoundError):
         files.remove(unfinished)
     file = files.create(unfinished)
     try:
         file.write(0, data)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def finish_file(files: Files, path: str, file: File) -> None:
+    """The other half: they become durable, and then the file gets its name. If this fails, it may have it or not."""
+    try:
         file.sync()
     finally:
         file.close()
-    files.rename(unfinished, path)
+    files.rename(path + UNFINISHED, path)
     files.sync_dir(path.rpartition("/")[0])
 
 

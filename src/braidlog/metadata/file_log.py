@@ -37,7 +37,7 @@ from crc32c import crc32c
 from braidlog import limits
 from braidlog.errors import Corrupt, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.metadata import frames
-from braidlog.metadata.directory import put_file, storage, sweep_unfinished
+from braidlog.metadata.directory import begin_file, finish_file, put_file, storage, sweep_unfinished
 from braidlog.metadata.frames import ALIGNMENT_BYTES, HEADER_BYTES, Header, Kind, NoFrame
 from braidlog.objects.files import File, Files
 
@@ -210,7 +210,12 @@ class FileLog:
             return first
         path = _path(first)
         try:
-            put_file(self._files, path, _first_frame(first))
+            file = begin_file(self._files, path, _first_frame(first))
+        except OSError as error:
+            # It has no name: frames may go on where they are, and the next attempt may find room.
+            raise Unavailable(f"cannot begin {path}: {error}; free some space, then try again") from error
+        try:
+            finish_file(self._files, path, file)
             file = self._files.open(path)
         except BaseException as error:
             # The name may be there when the log is opened again: frames must not go on in the segment before it.

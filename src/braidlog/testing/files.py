@@ -119,8 +119,8 @@ class RecordingFiles(Files):
         """Disks that a power cut may leave once the first `upto` operations had happened, `limit` at most.
 
         First come the extremes, whatever the limit: nothing unsynced survived, and everything did. Then those
-        that differ from the latter in one write or in one folder's names, in random order, and then random
-        mixtures. Each is a disk of its own, and no choice of survivors comes twice.
+        that differ from the latter in one write (or in the last of several to one place) or in one folder's names,
+        in random order, and then random mixtures. Each is a disk of its own, and no choice of survivors comes twice.
         """
         replay = self._replay_to(upto)
         least, most = replay.least(), replay.most()
@@ -244,6 +244,13 @@ class _Survival:
     parts: tuple[_Part, ...]
     steps: tuple[int, ...]
 
+    def without(self, indexes: Sequence[int], part: _Part) -> _Survival:
+        """The same, but of these data operations only that part."""
+        parts = list(self.parts)
+        for index in indexes:
+            parts[index] = part
+        return _Survival(tuple(parts), self.steps)
+
 
 @dataclass(slots=True)
 class _Replay:
@@ -304,11 +311,21 @@ class _Replay:
         )
 
     def single_losses(self, rng: random.Random) -> Iterator[_Survival]:
-        """Everything survived but one write, or a part of it, or the last steps in one folder."""
+        """Everything survived but one write, or a part of it, or the last steps in one folder.
+
+        Where writes to one place followed each other, earlier ones show only if all later ones are lost.
+        """
         most = self.most()
+        places: dict[object, list[int]] = {}
         for index, operation in enumerate(self.pending_data):
-            for part in (None, *_torn(operation, rng)):
-                yield _Survival((*most.parts[:index], part, *most.parts[index + 1 :]), most.steps)
+            place = (operation.inode, operation.offset, len(operation.data)) if isinstance(operation, Write) else index
+            places.setdefault(place, []).append(index)
+        for indexes in places.values():
+            for part in (None, *_torn(self.pending_data[indexes[-1]], rng)):
+                yield most.without(indexes[-1:], part)
+            if len(indexes) > 1:
+                yield most.without(indexes, None)
+                yield most.without(indexes[rng.randrange(len(indexes)) :], None)
         for index, count in enumerate(most.steps):
             for kept in range(count):
                 yield _Survival(most.parts, (*most.steps[:index], kept, *most.steps[index + 1 :]))
@@ -394,6 +411,7 @@ class FaultyFiles(Files):
         self._short: dict[int, int] = {}
         self._kills: dict[int, bool] = {}
         self._flips: list[tuple[Callable[[str], bool], int, int]] = []
+        self._full = False
 
     def fail(self, operation: str, nth: int, error: OSError) -> None:
         """Raise the error in the nth call of the operation."""
@@ -408,6 +426,10 @@ class FaultyFiles(Files):
     def short_write(self, nth: int, keep_bytes: int) -> None:
         """The nth write writes only its first bytes, then the disk is full."""
         self._short[nth] = keep_bytes
+
+    def fill(self) -> None:
+        """The disk is full from now on: what is there can be overwritten, but no file can grow."""
+        self._full = True
 
     def kill_at_sync(self, nth: int, *, after: bool = False) -> None:
         """The nth sync kills this process (SIGKILL), before it syncs or after."""
@@ -425,6 +447,7 @@ class FaultyFiles(Files):
             self._short.clear()
             self._kills.clear()
             self._flips.clear()
+            self._full = False
 
     def make_dir(self, path: str) -> None:
         self._call("make_dir")
@@ -479,6 +502,8 @@ class _FaultyFile(File):
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         keep = self._files._short.get(self._files._call("write"))
+        if self._files._full and offset + len(data) > self._file.size():
+            keep = max(0, self._file.size() - offset)
         if keep is not None:
             self._file.write(offset, data[:keep])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
