@@ -1,0 +1,126 @@
+"""One call of `braid`: which place it works on, in which form it answers, and how verbs open that place.
+
+`--at` and `--json` may stand before or after the verb. Verbs that only read open a directory read-only, so that they
+work next to a writer; verbs that write never create a directory by the way, except those whose purpose it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from braidlog.errors import BraidError, NotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from braidlog import Braid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+URL_VARIABLE = "BRAIDLOG_URL"
+
+
+@dataclass
+class Call:
+    """What was asked for besides the verb."""
+
+    url: str | None = None
+    json: bool = False
+
+    def require_url(self) -> str:
+        """Where the logs are."""
+        url = self.url if self.url is not None else os.environ.get(URL_VARIABLE)
+        if not url:
+            raise click.UsageError(
+                f"which logs? Give --at URL, or set {URL_VARIABLE}. A URL is a directory, file:///path or memory://."
+            )
+        return url
+
+    def folder(self) -> Path | None:
+        """The directory that the URL names; None for memory."""
+        from braidlog.client.opening import _target
+
+        return _target(self.require_url())
+
+    def open_reading(self) -> Braid:
+        """Open to look only."""
+        import braidlog
+
+        folder = self._existing_folder()
+        return braidlog.open(self.require_url(), read_only=folder is not None)
+
+    def open_writing(self, *, create: bool = False) -> Braid:
+        """Open to change something; the directory must be there unless `create`."""
+        import braidlog
+
+        if not create:
+            self._existing_folder()
+        return braidlog.open(self.require_url())
+
+    def _existing_folder(self) -> Path | None:
+        folder = self.folder()
+        if folder is not None and not (folder.is_dir() and os.listdir(folder)):
+            raise NotFound(f"there are no logs at {folder}: check the path, or `braid create` one there")
+        return folder
+
+
+pass_call = click.make_pass_decorator(Call, ensure=True)
+
+
+class Verb(click.Command):
+    """A verb of `braid`, with the options that all verbs share."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+
+def shared_options() -> list[click.Parameter]:
+    """`--at` and `--json`, for the command and for each verb."""
+    return [
+        click.Option(
+            ["--at"],
+            metavar="URL",
+            expose_value=False,
+            is_eager=True,
+            callback=_set_url,
+            help=f"Where the logs are: a directory, file:///path or memory://. Or set {URL_VARIABLE}.",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_set_json,
+            help="Answer in JSON.",
+        ),
+    ]
+
+
+def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Call).url = value
+
+
+def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Call).json = True
+
+
+def log_argument(name: str) -> Callable[[F], F]:
+    """The name of a log or a fork, which a shell completes from those there are."""
+    return click.argument(name, shell_complete=_names)
+
+
+def _names(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    try:
+        with context.ensure_object(Call).open_reading() as braid:
+            return [CompletionItem(log.name) for log in braid.logs() if log.name.startswith(incomplete)]
+    except (BraidError, click.UsageError, OSError):
+        return []  # a shell that asks for completions has no use for our troubles
