@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from datetime import datetime
 from typing import Literal
@@ -102,7 +103,7 @@ class Cursor:
 
 
 def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool) -> Cursor:
-    """A cursor at a position, at the tail, or at a moment; raises what reading there would."""
+    """A cursor at a position, at the tail, or at a moment. Trimmed or OutOfRange if there is no such position."""
     if isinstance(start, datetime):
         position = backend.position_at(log_id, arguments.moment(start))
     elif start == "tail":
@@ -111,5 +112,6 @@ def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool) -> C
         raise InvalidArgument(f"start must be a position, 'tail' or a datetime, not {start!r}")
     else:
         position = arguments.position("start", start) or backend.describe(log_id).start
-        backend.plan(log_id, position, position)
+        with contextlib.suppress(Blocked):  # it pauses there
+            backend.plan(log_id, position, position)
     return Cursor(backend, log_id, position, follow=follow)

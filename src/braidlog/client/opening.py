@@ -97,8 +97,12 @@ def _target(url_or_path: str | os.PathLike[str]) -> Path | None:
         raise InvalidArgument(f"open takes a path or a URL, not {type(url_or_path).__name__}") from None
     if not text or "\0" in text:
         raise InvalidArgument(f"{text!r} is not a path: give a directory, file:///... or memory://")
-    path = Path(text).expanduser().absolute()
-    if path.exists() and not path.is_dir():
+    try:
+        path = Path(text).expanduser().absolute()
+        occupied = path.exists() and not path.is_dir()
+    except (OSError, RuntimeError) as error:  # a name too long, or the home of nobody known
+        raise InvalidArgument(f"{text[:200]!r} is not a path: {error}") from error
+    if occupied:
         raise InvalidArgument(f"{path} is not a directory: braidlog keeps its logs in a directory of its own")
     return path
 

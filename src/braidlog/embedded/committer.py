@@ -185,6 +185,10 @@ class Committer:
         inline = stored = 0
         queue = self._queue
         while queue and inline < limits.FRAME_TARGET_BYTES and stored < limits.OBJECT_BYTES_MAX:
+            # A collection goes alone: between an object's registration and the appends that refer to it, it would
+            # find that nobody does.
+            if taken and c.Collect in (type(queue[0].command), type(taken[-1].command)):
+                break
             pending = queue.popleft()
             taken.append(pending)
             if pending.columns is None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from braidlog import limits
-from braidlog.errors import BraidError, Corrupt, NotFound, OutOfRange, Trimmed, Unavailable
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, OutOfRange, Trimmed, Unavailable
 from braidlog.facts import Ancestor, Diff, DiffEntry, Info, Outcome, Plan, PlanPart, Retention
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
@@ -309,7 +309,7 @@ class Replica:
         with self.lock:
             log = self.forest.live(log_id)
             if log.kind == "root":
-                raise OutOfRange(f"log {log.name!r} is a root: only a fork differs from something")
+                raise InvalidArgument(f"log {log.name!r} is a root: only a fork differs from something")
             name, fork_point = log.name, log.fork_point
             low, high = max(log.start, min(fork_point, reach(log).readable)), reach(log).readable
         stop = high if max_records is None else min(high, low + max_records)

@@ -21,10 +21,8 @@ from braidlog.embedded.committer import Committer, Pending
 from braidlog.embedded.replica import COMMANDS, Replica, closed
 from braidlog.errors import BraidError, Corrupt, Unavailable
 from braidlog.forest import commands as c
-from braidlog.forest.forks import blocked_by
 from braidlog.forest.machine import Forest
 from braidlog.forest.state import freeze, thaw
-from braidlog.forest.tails import reach
 from braidlog.metadata import directory, snapshots
 from braidlog.metadata.file_log import Cut, FileLog
 from braidlog.objects.batch import Batch, encode, to_arrow
@@ -87,6 +85,8 @@ class Writer(Replica):
     def execute(self, command: c.Command) -> c.Result:
         """Make one command durable, apply it, and answer; errors are raised."""
         self._check_open()
+        if isinstance(command, c.CFork | c.SFork):
+            self._check_holds(command)
         pending = Pending(command)
         self.committer.carry_out(pending)
         return pending.result()
@@ -110,16 +110,17 @@ class Writer(Replica):
     def prepare(self, command: c.Append, batch: Batch) -> Pending:
         """Give a batch its form: inline if it is small, columns for an object if it is large."""
         self._check_open()
-        with self.lock:
-            log = self.forest.live(command.log)
-            at = reach(log)
-            if at.blocked:
-                raise blocked_by(log, at.holder, "appends")
+        self._check_holds(command)
         if command.size > limits.INLINE_BYTES_MAX:
             columns: pa.RecordBatch = to_arrow([batch])
             return Pending(command, command.size, columns)
         payload = encode(batch)
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload) + 256)
+
+    def _check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
+        """Refuse what is blocked without writing anything: who waits for a decision may try often."""
+        with self.lock:
+            self.forest.check_holds(command)
 
     def _check_open(self) -> None:
         if self._closing:

@@ -14,7 +14,7 @@ from braidlog.errors import Blocked, OutOfRange, Trimmed
 from braidlog.forest.commands import NONE, CFork, SFork
 from braidlog.forest.index import Index, Insertions
 from braidlog.forest.log import Log, View, Way
-from braidlog.forest.tails import Tour, reach
+from braidlog.forest.tails import Reach, Tour, reach
 
 if TYPE_CHECKING:
     from braidlog.forest.machine import Forest
@@ -27,11 +27,41 @@ LOST = "lost"  # a promotable sibling was promoted
 DROPPED = "dropped"
 
 
-def cfork(forest: Forest, parent: Log, command: CFork, name: str) -> Log:
-    """A live fork at the tail. It copies nothing: an empty index, and a place in the tree."""
+def appendable(log: Log) -> Reach:
+    """Where an append would stand; raises what stands in its way."""
+    at = reach(log)
+    if at.blocked:
+        raise blocked_by(log, at.holder, "appends")
+    return at
+
+
+def cforkable(parent: Log, command: CFork) -> Reach:
+    """Where a live fork would begin; raises what stands in its way."""
     at = reach(parent)
     if command.promotable and at.blocked:
         raise blocked_by(parent, at.holder, "a promotable fork of it")
+    return at
+
+
+def sforkable(source: Log, command: SFork) -> int:
+    """Where a severed fork would end; raises what stands in its way."""
+    limit = reach(source)
+    at = limit.tail if command.at == NONE else command.at
+    if at < source.start:
+        raise Trimmed(
+            f"log {source.name!r} starts at {source.start} and cannot be forked at {at}: choose a later position",
+            start=source.start,
+        )
+    if at > limit.tail:
+        raise OutOfRange(f"log {source.name!r} ends at {limit.tail} and cannot be forked at {at}")
+    if at > limit.readable:
+        raise blocked_by(source, limit.holder, f"a severed fork at {at}")
+    return at
+
+
+def cfork(forest: Forest, parent: Log, command: CFork, name: str) -> Log:
+    """A live fork at the tail. It copies nothing: an empty index, and a place in the tree."""
+    at = cforkable(parent, command)
     log = Log(forest.take_id(), name, "cfork", parent, View(Index(), Way(parent)), command.now)
     log.fork_point = at.tail
     log.start = parent.start
@@ -56,17 +86,7 @@ def cfork(forest: Forest, parent: Log, command: CFork, name: str) -> Log:
 
 def sfork(forest: Forest, source: Log, command: SFork, name: str) -> Log:
     """A severed fork of the first `at` positions: the root of a tree of its own, on a version that never changes."""
-    limit = reach(source)
-    at = limit.tail if command.at == NONE else command.at
-    if at < source.start:
-        raise Trimmed(
-            f"log {source.name!r} starts at {source.start} and cannot be forked at {at}: choose a later position",
-            start=source.start,
-        )
-    if at > limit.tail:
-        raise OutOfRange(f"log {source.name!r} ends at {limit.tail} and cannot be forked at {at}")
-    if at > limit.readable:
-        raise blocked_by(source, limit.holder, f"a severed fork at {at}")
+    at = sforkable(source, command)
     log = Log(
         forest.take_id(),
         name,

@@ -112,6 +112,18 @@ class Forest:
             raise Gone(f"log number {log_id} ended long ago: open another by its name")
         raise NotFound(f"there is no log number {log_id}")
 
+    def check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
+        """Raise what `apply` would answer if a hold, or something else for good, stands in the way now."""
+        if self.recall(command.request) is not None:
+            return
+        log = self.live(command.log)
+        if isinstance(command, c.CFork):
+            forks.cforkable(log, command)
+        elif isinstance(command, c.SFork):
+            forks.sforkable(log, command)
+        elif command.writer not in log.writers or log.writers[command.writer].sequence < command.sequence:
+            forks.appendable(log)
+
     def by_name(self, name: str) -> Log:
         log = self.names.get(name)
         if log is None:
@@ -231,10 +243,7 @@ class Forest:
                     f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
                     f"to {command.sequence}: that append was taken before"
                 )
-        at = reach(log)
-        if at.blocked:
-            raise forks.blocked_by(log, at.holder, "appends")
-        tail = at.tail
+        tail = forks.appendable(log).tail
         if command.expected_tail != NONE and command.expected_tail != tail:
             raise ConditionFailed(
                 f"log {log.name!r} ends at {tail}, not at {command.expected_tail}: nothing was appended"
