@@ -36,6 +36,8 @@ _WEIGHTS = {
     "drop": 1,
     "opened": 1,
     "stray": 1,
+    "rivals": 1,
+    "outlived": 1,
 }
 
 
@@ -45,7 +47,7 @@ class Author:
         self.world = world
         self.labels = 0
         self.now = 1_000
-        self.later: list[Step] = []  # steps that are due: what was planned is applied some steps after
+        self.later: list[Step] = []  # what is begun is finished by and by, with other steps between
 
     def next(self) -> Step:
         """What happens next."""
@@ -162,7 +164,9 @@ class Author:
     def _promote(self) -> Step:
         if not self._undecided() and self.chance.random() < 0.9:
             return self._cfork()
-        log = self._often(self._undecided(), 0.97)
+        limits = self.world.oracle.limits()
+        limited = [log for log in self._undecided() if limits[log.id].holder is not None]
+        log = self._often(self.chance.choice([self._undecided(), limited]) or self._undecided(), 0.97)
         more = self._sometimes(0.1, own=len(log.own) - self.chance.choice([0, 0, 1]))
         more |= self._sometimes(0.1, tail=len(log.content) - self.chance.choice([0, 0, 1]))
         return Step("promote", self._label(log), more | self._requested())
@@ -197,7 +201,9 @@ class Author:
         limits = self.world.oracle.limits()
         log = self._often([log for log in self._living() if limits[log.id].holder is not None], 0.4)
         limit = limits[log.id]
-        before = self.chance.choice([self.chance.randint(0, limit.readable), limit.readable, limit.tail, limit.tail + 1])
+        before = self.chance.choice(
+            [self.chance.randint(0, limit.readable), limit.readable, limit.tail, limit.tail + 1]
+        )
         return Step("trim", self._label(log), {"before": before} | self._requested())
 
     def _retain(self) -> Step:
@@ -233,6 +239,27 @@ class Author:
         ]
         share = self.chance.choice([0.3, 0.7, 1.0, 1.0])
         return Step(verb, "", {"object": name, "pick": self.chance.randrange(1000), "share": share})
+
+    def _rivals(self) -> Step:
+        """Two undecided forks see their parent grow; one is squashed, a severed fork of it stays, the other wins."""
+        parent, loser, winner = self._label(self._any()), self._new("fork"), self._new("fork")
+        self.later += [
+            Step("cfork", parent, {"into": winner, "promotable": True}),
+            *self._appends(winner, parent, loser),
+            Step("sfork", loser, {"into": self._new("cut")}),
+            Step("squash", loser),
+            Step("promote", winner),
+        ]
+        return Step("cfork", parent, {"into": loser, "promotable": True})
+
+    def _outlived(self) -> Step:
+        """A log is trimmed beyond a severed fork of it."""
+        log = self._label(self._any())
+        self.later += [*self._appends(log, log), Step("trim", log, {"before": "readable"}), Step("collect")]
+        return Step("sfork", log, {"into": self._new("cut")})
+
+    def _appends(self, *labels: str) -> list[Step]:
+        return [Step("append", label, {"times": (self.now,) * self.chance.randint(1, 2)}) for label in labels]
 
     def _collect(self) -> Step:
         return Step("collect", "", {"now": self.now})

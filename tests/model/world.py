@@ -134,7 +134,7 @@ class World:
             case "expire":
                 return c.Expire(log, self.now)
             case "trim":
-                return c.Trim(log, more["before"], request)
+                return c.Trim(log, self._before(log, more["before"]), request)
             case "register":
                 self.objects.setdefault(more["object"], {})
                 return c.Register(more["object"], more.get("epoch", self.oracle.epoch), 1, 2, self.now)
@@ -143,6 +143,12 @@ class World:
             case "forget":
                 return c.Forget([name for name, condemned in self.oracle.objects.items() if condemned])
         raise AssertionError(f"unknown step {step}")
+
+    def _before(self, log_id: int, before: int | str) -> int:
+        log = self.oracle.living.get(log_id)
+        if before == "readable":
+            return self.oracle.limit(log).readable if log is not None else 0
+        return int(before)
 
     def _id(self, label: str) -> int:
         return self.ids.get(label, NOBODY)
@@ -284,10 +290,10 @@ class World:
                 return "born blocked"
             case c.SFork() if log.parent is not None and log.own and command.at > log.fork_point:
                 return "mixed region"
-            case c.Promote() if rivals:
-                return "won over rivals"
             case c.Promote() if limit.blocked:
                 return "won while blocked from above"
+            case c.Promote() if rivals:
+                return "won over rivals"
             case c.Promote() if oracle.undecided_forks(log):
                 return "won while held"
             case c.Squash() if rivals:
@@ -373,12 +379,8 @@ class World:
         same("description", f"the parent of {naive.name}", *parents)
         same("own", f"the own records of {naive.name}", log.own, len(naive.own))
         same("own", f"the own bytes of {naive.name}", log.own_size, len(naive.own) * self.record_size)
-        found = {
-            writer: (known.sequence, self._told(_answer(known.outcome))) for writer, known in log.writers.items()
-        }
-        wanted = {
-            writer: (sequence, self.oracle.told(batch)) for writer, (sequence, batch) in naive.writers.items()
-        }
+        found = {writer: (known.sequence, self._told(_answer(known.outcome))) for writer, known in log.writers.items()}
+        wanted = {writer: (sequence, self.oracle.told(batch)) for writer, (sequence, batch) in naive.writers.items()}
         same("writers", f"the writers of {naive.name}", found, wanted)
 
     def _compare_limit(self, log: Log, wanted: Limit) -> None:
