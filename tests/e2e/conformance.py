@@ -1,0 +1,157 @@
+"""What the conformance suite, `test_api_*.py`, needs of a place that logs live in.
+
+Every claim of the suite is made about every `Site` in SITES. A new way to serve logs becomes one more class here,
+and has to bear the same claims. Time at a site stands still until a test says otherwise, and what happens behind the
+users' backs happens when a test says `tend`, so nothing in the suite sleeps.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import braidlog
+from braidlog.client.opening import serve, write_directory
+from braidlog.embedded.upkeep import Upkeep
+from braidlog.embedded.writer import Writer
+from braidlog.objects.memory_files import MemoryFiles
+from braidlog.testing import VirtualClock
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 20.0  # how long a test waits for what must come; never reached when all is well
+
+
+class Site(ABC):
+    """A place to open again and again: what was acknowledged is still there."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self._opened: list[braidlog.Braid] = []
+        self._threads = ThreadPoolExecutor(8)
+
+    def open(self) -> braidlog.Braid:
+        """Open it for writing. It is closed at the end of the test, at the latest."""
+        braid = self._open()
+        self._opened.append(braid)
+        return braid
+
+    def reopen(self, braid: braidlog.Braid) -> braidlog.Braid:
+        """Close it, and open it again."""
+        braid.close()
+        return self.open()
+
+    def close(self) -> None:
+        for braid in self._opened:
+            braid.close()
+        self._threads.shutdown()
+
+    @abstractmethod
+    def _open(self) -> braidlog.Braid: ...
+
+    @abstractmethod
+    def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
+        """The bytes that a plan points at, without braidlog. FileNotFoundError when their object is gone."""
+
+    # --- time and what happens behind the scenes -----------------------------------------------------------------
+
+    def pass_time(self, braid: braidlog.Braid, seconds: float) -> None:
+        """Let time pass, and what is due happen."""
+        self.clock.advance(seconds)
+        self.tend(braid)
+
+    def tend(self, braid: braidlog.Braid) -> None:
+        """See to everything that is due by now."""
+        upkeep = Upkeep(_writer(braid))
+        upkeep.expire()
+        upkeep.retain()
+        upkeep.collect()
+
+    def pack(self, braid: braidlog.Braid) -> bool:
+        """Put what rides inline into an object."""
+        return Upkeep(_writer(braid)).pack()
+
+    def compact(self, braid: braidlog.Braid) -> bool:
+        """Merge small objects; the old ones are deleted when their grace period is over."""
+        return Upkeep(_writer(braid)).compact()
+
+    def stalled(self, braid: braidlog.Braid) -> AbstractContextManager[None]:
+        """While this lasts, nothing becomes durable."""
+        return _writer(braid).committer.alone()
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def meanwhile(self, braid: braidlog.Braid, call: Callable[[], T]) -> Future[T]:
+        """Start a call in another thread and return once it waits for a change, or has ended without."""
+        backend: Any = braid._session.backend
+        wait_for_change = backend.wait_for_change
+        waits = threading.Event()
+
+        def watched(seen: int, timeout: float | None) -> int:
+            waits.set()
+            version: int = wait_for_change(seen, timeout)
+            return version
+
+        backend.wait_for_change = watched
+        future = self._threads.submit(call)
+        future.add_done_callback(lambda _: waits.set())
+        assert waits.wait(PATIENCE_S)
+        backend.wait_for_change = wait_for_change
+        return future
+
+
+def _writer(braid: braidlog.Braid) -> Writer:
+    backend = braid._session.backend
+    assert isinstance(backend, Writer)
+    return backend
+
+
+class MemorySite(Site):
+    """Logs in memory. Only this class can open them again: it keeps the memory."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        del folder
+        self._files = MemoryFiles()
+
+    def _open(self) -> braidlog.Braid:
+        return serve(self._files, "memory://", folder=None, clock=self.clock)
+
+    def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
+        assert plan.objects is None  # there is no folder that others could read
+        file = self._files.open_read(f"objects/{part.object}")
+        return file.read(part.offset, part.length)
+
+
+class DirectorySite(Site):
+    """Logs in a directory."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder / "site.braid"
+
+    def _open(self) -> braidlog.Braid:
+        return write_directory(self._folder, clock=self.clock)
+
+    def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
+        assert plan.objects is not None
+        assert part.object is not None
+        data = Path(plan.objects, part.object).read_bytes()
+        return data[part.offset : part.offset + part.length]
+
+
+SITES: Final[dict[str, Callable[[Path], Site]]] = {"memory": MemorySite, "directory": DirectorySite}
+
+
+def values(records: Iterable[braidlog.Record]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Values that tell where they were meant to stand."""
+    return [b"%d" % number for number in range(first, first + count)]
