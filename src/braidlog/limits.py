@@ -48,7 +48,6 @@ COMPACT_OBJECTS_MIN: Final = 16  # so many small ones make a compaction worth wh
 COMPACT_BYTES_MAX: Final = 64 * MIB  # rewritten by one compaction
 COMPACT_IDLE_S: Final = 2.0  # compaction waits until nothing was committed for so long
 GRACE_S: Final = 60.0  # between condemning an object and deleting it
-ORPHAN_AGE_S: Final = 3600.0  # an object that nobody registered is swept after this
 KEEPER_PERIOD_S: Final = 1.0  # how often the background work looks around
 
 # Memory and waiting.

@@ -41,21 +41,37 @@ URLS = [
 ]
 WORDS = st.sampled_from([*NAMES, *NUMBERS, *TEXTS]) | JUNK
 ARGUMENTS = WORDS.filter(lambda word: word not in NEVER)
+ONE_IN_FIVE = st.integers(0, 4).map(lambda number: number == 4)
 INPUTS = st.binary(max_size=64) | st.sampled_from([b'{"value": 1}\n', b"a,b\n1,2\n", b"ARROW1\0\0", b"PAR1"])
+
+
+def fitting(parameter: click.Parameter) -> st.SearchStrategy[str]:
+    """Values that the parameter takes, most of them."""
+    if isinstance(parameter.type, click.Choice):
+        return st.sampled_from(sorted(map(str, parameter.type.choices)))
+    if isinstance(parameter.type, click.IntRange):
+        return st.sampled_from(["0", "1", "2", "3", "99"])
+    by_name = {"log": NAMES, "fork": NAMES, "at": URLS, "labels": ["k=v"], "headers": ["k=v"], "timestamp": ["7"]}
+    return st.sampled_from(by_name.get(parameter.name or "", TEXTS))
 
 
 @st.composite
 def calls(draw: st.DrawFn) -> list[str]:
-    """A verb with options it has, and values that may or may not suit them."""
+    """A verb with arguments and options of its own, and one value in five that may not suit them."""
     verb = draw(st.sampled_from(VERBS))
     words = [verb]
     options = [p for p in cli.commands[verb].params if isinstance(p, click.Option) and not NEVER & set(p.opts)]
-    for option in draw(st.lists(st.sampled_from(options), max_size=4)):
+    for option in draw(st.lists(st.sampled_from(options), max_size=4, unique_by=lambda option: option.opts[0])):
         words.append(option.opts[0])
-        if not option.is_flag:
-            kind = option.opts[0]
-            words.append("1ms" if kind in WAITS else draw(st.sampled_from(URLS) if kind == "--at" else WORDS))
-    words += draw(st.lists(st.sampled_from(NAMES) | ARGUMENTS, max_size=3))
+        if option.opts[0] in WAITS:
+            words.append("1ms")
+        elif not option.is_flag:
+            words.append(draw(ARGUMENTS if draw(ONE_IN_FIVE) else fitting(option)))
+    if draw(st.booleans()) and any("--yes" in option.opts for option in options):
+        words.append("--yes")
+    for argument in cli.commands[verb].params:
+        if isinstance(argument, click.Argument) and (argument.required or draw(st.booleans())):
+            words.append(draw(ARGUMENTS if draw(ONE_IN_FIVE) else fitting(argument)))
     return words
 
 
@@ -86,7 +102,7 @@ def check(root: Path, words: list[str], feed: bytes) -> None:
 
 
 SLOW = settings(
-    max_examples=250, deadline=timedelta(seconds=20), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=timedelta(seconds=20), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

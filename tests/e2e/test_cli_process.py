@@ -62,7 +62,8 @@ def test_a_closed_pipe_ends_it_quietly(place: Path) -> None:
     process = start(place, "read", "orders")
     assert process.stdout is not None
     assert process.stderr is not None
-    assert process.stdout.readline().startswith(b"0\t\t0x")
+    first = process.stdout.readline()
+    assert first.startswith(b"0\t\t0x"), process.stderr.read()
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(DEADLINE_S) == exit_codes.OK
@@ -178,6 +179,7 @@ def test_python_m_braidlog_is_braid() -> None:
 
 def test_nothing_heavy_is_imported_before_a_verb_needs_it() -> None:
     heavy = "{'rich', 'csv', 'tempfile', 'pyarrow.parquet', 'braidlog.embedded.doctor'}"
-    code = f"import sys, braidlog; before = set(sys.modules); import braidlog.cli.main; print({heavy} & set(sys.modules) - before)"
+    code = "import sys, braidlog; known = set(sys.modules); import braidlog.cli.main"
+    code += f"; print({heavy} & set(sys.modules) - known)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=DEADLINE_S)
     assert process.stdout.decode().strip() == "set()"

@@ -162,7 +162,7 @@ def test_a_cut_anywhere_in_a_duty_loses_nothing(duty: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_second_cut_during_recovery_loses_nothing(seed: int) -> None:
-    assert cut_twice(seed, cuts=12, states=3) > 150
+    assert cut_twice(seed, cuts=10, states=2) > 150
 
 
 @pytest.mark.soak

@@ -259,7 +259,11 @@ class World:
         wanted = self.oracle.apply(command, records or [])
         self._note(command, wanted, detail)
         try:
+            if isinstance(command, c.Append | c.CFork | c.SFork):
+                self._compare_foresight(command, wanted)
             result = self.forest.apply(command)
+        except Mismatch:
+            raise
         except Exception as error:
             raise Mismatch("crash", f"{step} ended in {type(error).__name__}: {error}") from error
         same("answer", step, self._told(result), wanted)
@@ -313,6 +317,17 @@ class World:
             case _:
                 self.met[what] += 1
                 self.met[f"{what}, {detail}"] += bool(detail)
+
+    def _compare_foresight(self, command: c.Append | c.CFork | c.SFork, wanted: Answer) -> None:
+        """What a hold would refuse is known before anything is tried; nothing is foreseen that then goes well."""
+        try:
+            self.forest.check_holds(command)
+        except BraidError as error:
+            foreseen: Answer = self._told(error)
+        else:
+            foreseen = ("nothing",)
+        if wanted[:2] == ("refused", "Blocked") or (foreseen[0] == "refused" and wanted[0] != "refused"):
+            same("foresight", f"what is foreseen of {command}", foreseen, wanted)
 
     def _told(self, result: object) -> Answer:
         """The forest's answer in the oracle's words."""

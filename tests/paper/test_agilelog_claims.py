@@ -228,7 +228,7 @@ def test_creating_a_fork_copies_neither_data_nor_metadata(promotable: bool) -> N
     for runs in (10, 5_000):
         forest, root = with_runs(runs)
         blocks, before = dict(forest.space.inline), list(forest.logs[root].view.index.runs(0, 1 << 62))
-        counts.append(work(lambda forest=forest, root=root: cfork(forest, root, promotable=promotable)))  # type: ignore[misc]
+        counts.append(work(cfork, forest, root, promotable=promotable))
         fork = forest.logs[root + 1]
         assert fork.view.index.segments == []
         assert reach(fork).tail == runs
@@ -241,7 +241,7 @@ def test_severing_a_fork_from_the_past_copies_nothing_either() -> None:
     counts = []
     for runs in (10, 5_000):
         forest, root = with_runs(runs)
-        counts.append(work(lambda forest=forest, root=root: forest.apply(c.SFork(root, "cut", 0, at=5))))  # type: ignore[misc]
+        counts.append(work(forest.apply, c.SFork(root, "cut", 0, at=5)))
         cut = forest.by_name("cut")
         assert cut.view.index.segments == []
         assert reach(cut).tail == 5
@@ -287,19 +287,19 @@ def test_an_append_changes_its_own_log_and_only_the_tails_below() -> None:
 
 def test_an_append_costs_the_same_whatever_hangs_below_it() -> None:
     forest, root = with_runs(1)
-    alone = work(lambda: append(forest, root))
+    alone = work(append, forest, root)
     for _ in range(1_000):
         cfork(forest, root)
-    assert work(lambda: append(forest, root)) == alone
+    assert work(append, forest, root) == alone
 
 
 def test_in_a_deep_chain_append_tail_and_fork_cost_the_logarithm(chain: tuple[Forest, list[int]]) -> None:
     forest, logs = chain
     enough = 2_000  # lines; a walk of the chain alone would take 10,000
     for log in (logs[0], logs[CHAIN // 2], logs[-1]):
-        assert work(lambda log=log: append(forest, log)) < enough  # type: ignore[misc]
-        assert work(lambda log=log: reach(forest.logs[log])) < enough  # type: ignore[misc]
-        assert work(lambda log=log: cfork(forest, log)) < enough  # type: ignore[misc]
+        assert work(append, forest, log) < enough
+        assert work(reach, forest.logs[log]) < enough
+        assert work(cfork, forest, log) < enough
 
 
 def test_in_a_wide_star_append_tail_and_fork_cost_the_same_as_in_a_small_one(
@@ -322,7 +322,7 @@ def test_in_a_wide_star_append_tail_and_fork_cost_the_same_as_in_a_small_one(
 def test_a_range_read_pays_the_depth_once(chain: tuple[Forest, list[int]]) -> None:
     forest, logs = chain
     view = forest.logs[logs[-1]].view
-    one, hundred = (work(lambda stop=stop: resolve(view, 0, stop)) for stop in (1, 100))  # type: ignore[misc]
+    one, hundred = (work(resolve, view, 0, stop) for stop in (1, 100))
     assert hundred < 2 * one
 
 
@@ -345,7 +345,7 @@ def test_promote_copies_only_metadata_after_the_fork_point_and_no_data(monkeypat
             append(forest, fork)
             append(forest, root)
         blocks, segments = dict(forest.space.inline), list(forest.logs[root].view.index.segments)
-        counts.append(work(lambda forest=forest, fork=fork: forest.apply(c.Promote(fork))))  # type: ignore[misc]
+        counts.append(work(forest.apply, c.Promote(fork)))
         assert forest.space.inline == blocks
         kept = forest.logs[root].view.index.segments[: runs // 100]
         assert all(segment is old for segment, old in zip(kept, segments, strict=False))
@@ -361,7 +361,7 @@ def test_promote_is_linear_in_what_follows_the_fork_point() -> None:
         for _ in range(runs):
             append(forest, fork)
             append(forest, root)
-        counts.append(work(lambda forest=forest, fork=fork: forest.apply(c.Promote(fork))))  # type: ignore[misc]
+        counts.append(work(forest.apply, c.Promote(fork)))
     assert counts[2] - counts[1] == pytest.approx(2 * (counts[1] - counts[0]), rel=0.1)
 
 
@@ -372,7 +372,7 @@ def test_squash_clears_a_fork_and_all_below_it_and_is_linear_in_them() -> None:
         fork = cfork(forest, root)
         for _ in range(width):
             append(forest, cfork(forest, fork))
-        counts.append(work(lambda forest=forest, fork=fork: forest.apply(c.Squash(fork))))  # type: ignore[misc]
+        counts.append(work(forest.apply, c.Squash(fork)))
         assert set(forest.logs) == {root}
         assert forest.logs[root].children == {}
         result = forest.apply(c.Collect(0))

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-def work(call: Callable[[], object]) -> int:
+def work(call: Callable[..., object], *arguments: object, **named: object) -> int:
     """Lines run by a call and everything it calls."""
     lines = 0
 
@@ -21,7 +21,7 @@ def work(call: Callable[[], object]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        call()
+        call(*arguments, **named)
     finally:
         sys.settrace(before)
     return lines

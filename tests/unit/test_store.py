@@ -297,16 +297,16 @@ def test_a_handle_in_use_is_not_closed_under_its_reader() -> None:
     class Slow(MemoryFiles):
         def open_read(self, path: str) -> File:
             file = super().open_read(path)
-            read = file.read
+            read_into = file.read_into
 
-            def slow_read(offset: int, length: int) -> bytes:
+            def slow_read(offset: int, target: memoryview) -> int:
                 reading.set()
                 assert go_on.wait(10)
-                return read(offset, length)
+                return read_into(offset, target)
 
             class SlowFile(File):
-                def read(self, offset: int, length: int) -> bytes:
-                    return slow_read(offset, length)
+                def read_into(self, offset: int, target: memoryview) -> int:
+                    return slow_read(offset, target)
 
                 def close(self) -> None:
                     file.close()
@@ -315,7 +315,7 @@ def test_a_handle_in_use_is_not_closed_under_its_reader() -> None:
 
     store = FileStore(Slow())
     store.put(A, b"hello")
-    got: list[bytes] = []
+    got: list[memoryview] = []
     reader = threading.Thread(target=lambda: got.append(store.get(A, 0, 9)))
     reader.start()
     assert reading.wait(10)

@@ -109,7 +109,9 @@ def _bytes(what: str, value: object) -> bytes:
 def _headers(headers: object) -> list[tuple[str, bytes]]:
     if not headers:
         return []
-    pairs: list[Any] = list(headers.items() if isinstance(headers, Mapping) else headers)  # type: ignore[call-overload]
+    if not isinstance(headers, Iterable):
+        raise InvalidArgument(f"headers are a mapping or pairs of a str and bytes, not {type(headers).__name__}")
+    pairs: list[Any] = list(headers.items() if isinstance(headers, Mapping) else headers)
     if len(pairs) > limits.RECORD_HEADERS_MAX:
         raise InvalidArgument(f"{len(pairs)} headers are too many: a record has at most {limits.RECORD_HEADERS_MAX}")
     checked: list[tuple[str, bytes]] = []
@@ -136,7 +138,10 @@ def _encodable(what: str, text: str) -> None:
 def moment(timestamp: Moment) -> int:
     """Microseconds since 1970 UTC."""
     if isinstance(timestamp, datetime):
-        return to_micros(timestamp)
+        try:
+            return to_micros(timestamp)
+        except (ValueError, OverflowError) as error:  # the ends of the calendar, in a time zone
+            raise InvalidArgument(f"timestamp {timestamp} cannot be brought to UTC: {error}") from error
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise InvalidArgument(
             f"timestamp must be a datetime or an int of microseconds since 1970 UTC, not {type(timestamp).__name__}"

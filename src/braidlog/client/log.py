@@ -40,10 +40,12 @@ class Log:
 
     @property
     def name(self) -> str:
+        """What it was called when this handle was made; a log is never renamed."""
         return self._name
 
     @property
     def id(self) -> int:
+        """Its number in this braid, which is never used again."""
         return self._id
 
     def __repr__(self) -> str:
@@ -197,6 +199,9 @@ class Log:
     def _slice(self, index: slice) -> list[Record]:
         if index.step not in (None, 1):
             raise InvalidArgument(f"a slice of a log has no step, not {index.step}")
+        for end in (index.start, index.stop):
+            if end is not None and (isinstance(end, bool) or not isinstance(end, int)):
+                raise InvalidArgument(f"a position is an int, not {type(end).__name__}")
         info = self.info()
         first = info.start if index.start is None else index.start
         last = info.readable_tail if index.stop is None else index.stop

@@ -91,16 +91,16 @@ def _target(url_or_path: str | os.PathLike[str]) -> Path | None:
     """The directory, or None for memory."""
     if isinstance(url_or_path, str) and "://" in url_or_path:
         return _from_url(url_or_path)
-    try:
-        text = os.fspath(url_or_path)
-    except TypeError:
-        raise InvalidArgument(f"open takes a path or a URL, not {type(url_or_path).__name__}") from None
+    text = os.fspath(url_or_path) if isinstance(url_or_path, os.PathLike) else url_or_path
+    if not isinstance(text, str):
+        raise InvalidArgument(f"open takes a path or a URL, not {type(url_or_path).__name__}")
     if not text or "\0" in text:
         raise InvalidArgument(f"{text!r} is not a path: give a directory, file:///... or memory://")
     try:
+        os.fsencode(text)
         path = Path(text).expanduser().absolute()
         occupied = path.exists() and not path.is_dir()
-    except (OSError, RuntimeError) as error:  # a name too long, or the home of nobody known
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:  # a name too long, or the home of nobody known
         raise InvalidArgument(f"{text[:200]!r} is not a path: {error}") from error
     if occupied:
         raise InvalidArgument(f"{path} is not a directory: braidlog keeps its logs in a directory of its own")

@@ -19,6 +19,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,7 +27,7 @@ from msgspec import Struct
 
 from braidlog import limits
 from braidlog.embedded.replica import Replica
-from braidlog.embedded.writer import decode_frame, load_snapshot
+from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import invariants
 from braidlog.forest.commands import NONE
@@ -175,7 +176,7 @@ class _Examination:
             kept = len(self.findings)
             try:
                 newest = self._newest_snapshot()
-                check = check_log(self.files, newest)
+                check = self._check_log(newest)
                 self._log_findings(check)
                 replica = self._replay(newest, check)
             except (Superseded, Unavailable):
@@ -187,6 +188,16 @@ class _Examination:
                     return check, replica
             del self.findings[kept:]
         raise Unavailable("the writer checkpoints faster than this process can read: examine again")
+
+    def _check_log(self, after: int) -> LogCheck:
+        check = check_log(self.files, after)
+        if self.writer is not None and check.findings:
+            # A commit may have been half written when it was looked at, and followed by another the next moment.
+            # Damage is still there when one looks again.
+            again = {(finding.path, finding.offset) for finding in check_log(self.files, after).findings}
+            lasting = tuple(finding for finding in check.findings if (finding.path, finding.offset) in again)
+            check = replace(check, findings=lasting)
+        return check
 
     def _newest_snapshot(self) -> int:
         names = (_SNAPSHOT.fullmatch(name) for name in self.files.list(snapshots.FOLDER))
@@ -213,7 +224,7 @@ class _Examination:
         sequence = after
         try:
             for sequence, payload in self._frames(after, check):
-                replica.absorb(decode_frame(sequence, payload))
+                absorb_frame(replica, sequence, payload)
         except (Corrupt, Superseded) as error:
             if isinstance(error, Superseded) and self.writer is not None:
                 raise
@@ -232,8 +243,9 @@ class _Examination:
             return
         follower = LogFollower(self.files, after)
         try:
-            while found := follower.poll():
-                yield from found
+            yield from follower.poll()
+            if damaged:
+                yield from follower.poll()  # which raises what stopped the first
         finally:
             follower.close()
 
@@ -326,7 +338,7 @@ class _Examination:
             after, forest, payloads = load_snapshot(self.files)
             now = Replica(forest, payloads, self.store, None)
             for sequence, payload in self._frames(after, LogCheck(0, 0, 0, 0, False, ())):
-                now.absorb(decode_frame(sequence, payload))
+                absorb_frame(now, sequence, payload)
         except (BraidError, Superseded):
             return False  # it goes too fast to tell; the next examination will find a loss that is one
         known = now.forest.space.objects.get(name)
@@ -387,7 +399,7 @@ def _range(first: int, rows: int) -> str:
     return f"position {first}" if rows == 1 else f"positions {first} to {first + rows - 1}"
 
 
-def _problem_of(name: str, data: bytes, crc: int, places: Iterable[BlockPlace]) -> str:
+def _problem_of(name: str, data: memoryview, crc: int, places: Iterable[BlockPlace]) -> str:
     try:
         check_object(name, data, crc, list(places))
     except (Corrupt, Unavailable) as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from braidlog import limits
 from braidlog.embedded.committer import Pending
 from braidlog.embedded.replica import Replica
-from braidlog.embedded.writer import decode_frame, load_snapshot
+from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
 from braidlog.metadata import directory
@@ -38,7 +38,11 @@ class Follower(Replica):
         self._polling = threading.Lock()
         self._failure: BraidError | None = None
         self._stop = threading.Event()
-        self.poll()
+        try:
+            self.poll()
+        except BaseException:
+            self._follower.close()
+            raise
         self._thread = threading.Thread(target=self._run, name="braidlog-follower", daemon=True)
         self._thread.start()
 
@@ -53,7 +57,7 @@ class Follower(Replica):
                 self._reload()
                 return True
             for sequence, payload in frames:
-                self.absorb(decode_frame(sequence, payload))
+                absorb_frame(self, sequence, payload)
             return bool(frames)
 
     def _reload(self) -> None:
@@ -65,7 +69,7 @@ class Follower(Replica):
                 self.forest, self.payloads = forest, payloads
             try:
                 for sequence, payload in self._follower.poll():
-                    self.absorb(decode_frame(sequence, payload))
+                    absorb_frame(self, sequence, payload)
             except Superseded:  # the writer was faster than we were
                 continue
             self._announce()

@@ -405,12 +405,17 @@ class Replica:
 
     def _records_of(self, piece: Piece) -> list[Record]:
         if piece.payload is not None:
-            return records_of(self._inline(piece), piece.row, piece.rows, piece.position)
-        return records(self._stored(piece, keep=True), piece.row, piece.rows, piece.position)
+            found = records_of(self._inline(piece), piece.row, piece.rows, piece.position)
+        else:
+            found = records(self._stored(piece, keep=True), piece.row, piece.rows, piece.position)
+        _check_rows(piece, len(found))
+        return found
 
     def _columns_of(self, piece: Piece) -> tuple[int, pa.RecordBatch]:
         whole = to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
-        return piece.position, whole.slice(piece.row, piece.rows)
+        columns = whole.slice(piece.row, piece.rows)
+        _check_rows(piece, columns.num_rows)
+        return piece.position, columns
 
     def _timestamps_of(self, piece: Piece) -> Iterable[int]:
         columns = self._columns_of(piece)[1]
@@ -471,6 +476,13 @@ _FAR = 1 << 62
 
 def closed() -> Unavailable:
     return Unavailable("this braid is closed: open it again")
+
+
+def _check_rows(piece: Piece, found: int) -> None:
+    if found != piece.rows:
+        raise Corrupt(
+            f"block {piece.block} has {found} of the {piece.rows} rows from {piece.row} on: run `braid doctor`"
+        )
 
 
 def _weight(record: Record) -> int:

@@ -62,7 +62,7 @@ class Writer(Replica):
         try:
             self.commands_since_checkpoint = 0
             for sequence, payload in recovery.replay():
-                self.commands_since_checkpoint += len(self.absorb(decode_frame(sequence, payload)))
+                self.commands_since_checkpoint += absorb_frame(self, sequence, payload)
             self.log.drop_through(after)
             snapshots.drop_before(files, after)
             self._objects_named = 0
@@ -259,7 +259,17 @@ def load_snapshot(files: Files) -> tuple[int, Forest, dict[int, bytes]]:
     return sequence, thaw(snapshot.forest), snapshot.payloads
 
 
-def decode_frame(sequence: int, payload: bytes) -> list[c.Command]:
+def absorb_frame(replica: Replica, sequence: int, payload: bytes) -> int:
+    """Take in a frame that was read back; answers how many commands it held."""
+    commands = _decode_frame(sequence, payload)
+    try:
+        replica.absorb(commands)
+    except Exception as error:  # the forest answers what it refuses: no writer ever wrote what it cannot take at all
+        raise Corrupt(f"frame {sequence} of the command log cannot be carried out: {error!r}") from error
+    return len(commands)
+
+
+def _decode_frame(sequence: int, payload: bytes) -> list[c.Command]:
     try:
         return COMMANDS.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

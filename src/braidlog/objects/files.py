@@ -29,6 +29,9 @@ class File(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """At most `length` bytes from `offset`; shorter only at the end of the file."""
 
+    def read_into(self, offset: int, target: memoryview) -> int:
+        """Fill `target` from `offset` on; returns how many bytes there were, fewer only at the end of the file."""
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
@@ -96,6 +99,12 @@ class OsFile:
             parts.append(more)
             got += len(more)
         return b"".join(parts)
+
+    def read_into(self, offset: int, target: memoryview) -> int:
+        got = 0
+        while got < len(target) and (step := os.preadv(self._fd, [target[got:]], offset + got)):
+            got += step
+        return got
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

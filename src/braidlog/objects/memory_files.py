@@ -136,6 +136,11 @@ class _MemoryFile(File):
         with self._lock:
             return bytes(memoryview(self._opened())[offset : offset + length])
 
+    def read_into(self, offset: int, target: memoryview) -> int:
+        data = self.read(offset, len(target))
+        target[: len(data)] = data
+        return len(data)
+
     def size(self) -> int:
         with self._lock:
             return len(self._opened())

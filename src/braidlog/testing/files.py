@@ -216,6 +216,9 @@ class _RecordingFile(File):
     def read(self, offset: int, length: int) -> bytes:
         return self._file.read(offset, length)
 
+    def read_into(self, offset: int, target: memoryview) -> int:
+        return self._file.read_into(offset, target)
+
     def size(self) -> int:
         return self._file.size()
 
@@ -516,6 +519,11 @@ class _FaultyFile(File):
             if offset <= place < offset + len(data) and applies(self._path):
                 data[place - offset] ^= 1 << bit
         return bytes(data)
+
+    def read_into(self, offset: int, target: memoryview) -> int:
+        data = self.read(offset, len(target))
+        target[: len(data)] = data
+        return len(data)
 
     def size(self) -> int:
         return self._file.size()

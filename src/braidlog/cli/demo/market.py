@@ -84,10 +84,10 @@ class Consumer:
                         self.kinds[msgspec.json.decode(record.value)["type"]] += 1
                 self._more.notify_all()
 
-    def wait_until(self, reached: Callable[[], bool], timeout: float) -> bool:
-        """Whether it came true in time, looked at after each record."""
+    def wait_until(self, reached: Callable[[], bool], timeout: float) -> None:
+        """Wait for something to come true, looked at whenever records came and now and then besides."""
         with self._more:
-            return self._more.wait_for(reached, timeout)
+            self._more.wait_for(reached, timeout)
 
     def time_of(self, position: int) -> float | None:
         """When the first record at or above a position came; None if none has."""

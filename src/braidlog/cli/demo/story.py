@@ -84,10 +84,7 @@ class _Story:
             self._careful()
             self.orders.stop()
             end = self.log.tail()
-            self._require(
-                self.consumer.wait_until(lambda: len(self.consumer.arrivals) == end, _PATIENCE_S),
-                "production reads all there is",
-            )
+            self._expect(lambda: len(self.consumer.arrivals) == end, "production reads all there is")
         finally:
             self.orders.stop()
             self.consumer.stop()
@@ -107,9 +104,7 @@ class _Story:
         self.narrator.chapter("Orders arrive")
         self.narrator.say(f"A writer appends orders to {self.name!r}; production reads them as they come.")
         self.narrator.watch(2.0, self._line)
-        self._require(
-            self.consumer.wait_until(lambda: self.consumer.kinds["order"] > 0, _PATIENCE_S), "production reads orders"
-        )
+        self._expect(lambda: self.consumer.kinds["order"] > 0, "production reads orders")
         self.narrator.tree(self.braid)
 
     def _careless(self) -> int:
@@ -137,10 +132,7 @@ class _Story:
         promoted, promote_us = _timed(lambda: fork.promote(expected_own=len(diff.own)))
         self._require(promoted, "the fork is promoted")
         self._decided(fork, "promote", point, began, fork_us, promote_us)
-        self._require(
-            self.consumer.wait_until(lambda: self.consumer.kinds["restock"] == len(CAREFUL), _PATIENCE_S),
-            "production sees the restock",
-        )
+        self._expect(lambda: self.consumer.kinds["restock"] == len(CAREFUL), "production sees the restock")
         self._require(self.consumer.bad == 0, "production saw nothing bad")
         self.narrator.say(f"Promoted, exactly as validated. Production now reads its {len(CAREFUL)} restock records.")
         self.narrator.tree(self.braid)
@@ -164,10 +156,7 @@ class _Story:
 
     def _decided(self, fork: Log, how: str, point: int, began: float, fork_us: float, decide_us: float) -> None:
         decided = time.perf_counter()
-        self._require(
-            self.consumer.wait_until(lambda: self.consumer.time_of(point) is not None, _PATIENCE_S),
-            "production goes on after the decision",
-        )
+        self._expect(lambda: self.consumer.time_of(point) is not None, "production goes on after the decision")
         resumed = self.consumer.time_of(point)
         assert resumed is not None
         self.holds.append(
@@ -177,6 +166,11 @@ class _Story:
     def _line(self) -> str:
         read = sum(self.consumer.kinds.values())
         return f"{len(self.orders.micros):,} appended, {read:,} read by production   {self.orders.latest}"
+
+    def _expect(self, reached: Callable[[], bool], claim: str) -> None:
+        """Wait until it is so."""
+        self.consumer.wait_until(lambda: reached() or self.orders.error is not None, _PATIENCE_S)
+        self._require(reached(), claim)
 
     def _require(self, holds: bool, claim: str) -> None:
         if self.orders.error is not None:
