@@ -95,8 +95,10 @@ class _Bridge:
 
     def cross(self, call: Callable[[], None]) -> None:
         """Call it on the loop. Calls that come close together cross together: one wake-up for a whole commit."""
+        if self.loop.is_closed():
+            return
         self._calls.append(call)
-        if self._crossing or self.loop.is_closed():
+        if self._crossing:
             return
         self._crossing = True
         with contextlib.suppress(RuntimeError):  # the loop was closed just now: nobody waits any more
@@ -491,14 +493,14 @@ class Ticket:
 
     async def durable(self, timeout: float | None = None) -> None:
         """`braidlog.Ticket.durable`, awaited."""
-        await asyncio.wait([self._done], timeout=timeout)
+        await asyncio.wait([self._done], timeout=arguments.seconds("timeout", timeout))
         if not self.done:
             raise self._receipt.not_durable(timeout)
         self._receipt.pending.result()
 
     async def position(self, timeout: float | None = None) -> int | range:
         """`braidlog.Ticket.position`, awaited."""
-        deadline = Deadline(timeout)
+        deadline = Deadline(arguments.seconds("timeout", timeout))
         await self.durable(timeout)
         found = await self._bridge.patiently(self._look, deadline, undecided)
         if found is None:
@@ -538,7 +540,7 @@ class Subscription:
 
     async def poll(self, timeout: float | None = 0.0) -> list[Record]:
         """`braidlog.Subscription.poll`, awaited."""
-        await self._fill(Deadline(timeout))
+        await self._fill(Deadline(arguments.seconds("timeout", timeout)))
         return self._cursor.take()
 
     async def _fill(self, deadline: Deadline) -> None:

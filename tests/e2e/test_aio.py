@@ -443,6 +443,20 @@ def test_what_was_queued_before_closing_is_carried_out(site: Site) -> None:
     assert site.open().log("orders").tail() == 100
 
 
+def test_an_append_that_storage_does_not_answer_in_time_can_be_resolved(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def claim(braid: aio.Braid) -> None:
+        log = await braid.create("orders")
+        monkeypatch.setattr(limits, "COMMIT_TIMEOUT_S", 0.01)
+        with site.stalled(braid._braid), pytest.raises(errors.OutcomeUnknown) as caught:
+            await log.append(b"x")
+        assert values(await log.read(0, wait=PATIENCE_S)) == [b"x"]
+        assert (await braid.resolve(caught.value.request_id)).positions == range(1)
+
+    play(site.open(), claim)
+
+
 # --- cancelling ----------------------------------------------------------------------------------------------------
 
 

@@ -378,6 +378,14 @@ def test_what_is_submitted_and_not_durable_is_bounded(site: Site, braid: Braid, 
     assert log.submit(b"room again", timeout=0.0).position() == fitting
 
 
+@pytest.mark.parametrize("timeout", [-1, "soon"])
+def test_a_timeout_is_a_number_of_seconds(log: Log, timeout: float) -> None:
+    ticket = log.submit(b"x")
+    for call in (ticket.durable, ticket.position, log.subscribe().poll, lambda late: log.submit(b"y", timeout=late)):
+        with pytest.raises(errors.InvalidArgument, match="timeout"):
+            call(timeout)
+
+
 @pytest.mark.parametrize("batch", [[], 7, ["text"], "text"])
 def test_nonsense_cannot_be_submitted(log: Log, batch: object) -> None:
     with pytest.raises(errors.InvalidArgument):

@@ -81,8 +81,7 @@ def sleeps_in(path: Path) -> list[ast.ImportFrom | ast.Call]:
         if isinstance(node, ast.ImportFrom) and node.module in ("time", "asyncio"):
             found += [node for alias in node.names if alias.name == "sleep"]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep":
-            if ast.unparse(node) != "asyncio.sleep(0)":
-                found.append(node)
+            found += [node] if ast.unparse(node) != "asyncio.sleep(0)" else []
     return found
 
 

@@ -44,7 +44,7 @@ def command(
     return c.Append(
         log_id,
         batch.count,
-        batch.size,
+        arguments.checked_size(batch),
         batch.least_timestamp,
         batch.greatest_timestamp,
         expected_tail=arguments.optional("expected_tail", expected_tail),

@@ -28,13 +28,11 @@ _INT64_MAX = 2**63 - 1
 def one_record(value: Value, key: Value | None, headers: Headers | None, timestamp: Moment) -> Batch:
     """A batch of a single record."""
     pairs = _headers(headers)
-    return check_batch(
-        Batch(
-            [_bytes("value", value)],
-            [_bytes("key", key)] if key is not None else None,
-            [pairs] if pairs else None,
-            moment(timestamp),
-        )
+    return Batch(
+        [_bytes("value", value)],
+        [_bytes("key", key)] if key is not None else None,
+        [pairs] if pairs else None,
+        moment(timestamp),
     )
 
 
@@ -47,8 +45,8 @@ def many_records(values: Iterable[Value | Record], timestamp: Moment) -> Batch:
     items: list[Any] = list(values)
     now = moment(timestamp)
     if set(map(type, items)) <= {bytes}:
-        return check_batch(Batch(items, None, None, now))
-    return check_batch(_mixed(items, now))
+        return Batch(items, None, None, now)
+    return _mixed(items, now)
 
 
 def _mixed(items: list[Any], now: int) -> Batch:
@@ -70,7 +68,8 @@ def _mixed(items: list[Any], now: int) -> Batch:
     )
 
 
-def check_batch(batch: Batch) -> Batch:
+def checked_size(batch: Batch) -> int:
+    """The bytes of a batch that is within the limits. They are counted once: in a large batch that is felt."""
     if batch.count > limits.BATCH_RECORDS_MAX:
         raise InvalidArgument(
             f"a batch of {batch.count:,} records is too long: append at most {limits.BATCH_RECORDS_MAX:,} at once"
@@ -82,7 +81,7 @@ def check_batch(batch: Batch) -> Batch:
                 f"a batch of {size:,} bytes is too large: append at most {limits.BATCH_BYTES_MAX:,} at once"
             )
         _check_record_sizes(batch)
-    return batch
+    return size
 
 
 def _check_record_sizes(batch: Batch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.cursor import Cursor
 from braidlog.client.waiting import Deadline
@@ -42,7 +43,7 @@ class Subscription:
 
     def poll(self, timeout: float | None = 0.0) -> list[Record]:
         """What came meanwhile, waiting up to `timeout` seconds for something; empty when nothing came or it ended."""
-        self._fill(Deadline(timeout))
+        self._fill(Deadline(arguments.seconds("timeout", timeout)))
         return self._cursor.take()
 
     def _fill(self, deadline: Deadline) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from braidlog import limits
+from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.waiting import Deadline, patiently
 from braidlog.embedded.committer import Pending
@@ -117,13 +118,13 @@ class Ticket:
 
     def durable(self, timeout: float | None = None) -> None:
         """Return once the append cannot be lost; raise what went wrong if it failed."""
-        if not self._receipt.pending.wait(timeout):
+        if not self._receipt.pending.wait(arguments.seconds("timeout", timeout)):
             raise self._receipt.not_durable(timeout)
         self._receipt.pending.result()
 
     def position(self, timeout: float | None = None) -> int | range:
         """The position, or the range of a batch's. Waits for the decision when a hold withholds it."""
-        deadline = Deadline(timeout)
+        deadline = Deadline(arguments.seconds("timeout", timeout))
         self.durable(timeout)
         found = patiently(self._backend, self._receipt.position, deadline, undecided)
         if found is None:

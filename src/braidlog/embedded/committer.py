@@ -4,7 +4,7 @@ Whoever waits for a commit carries it out himself when nobody else is at it, and
 between threads. What he finds queued goes along. The committer's own thread takes the rest: what was submitted without
 waiting, and what queued behind a leader who got his.
 
-One round: large batches are stored together as one object; then all commands are written as one frame and synced; only
+One round: large batches are stored first, several in an object; then all commands are written as one frame and synced; only
 then are they applied, and only then answered. A failed sync is final: what was in that round has an unknown outcome,
 and nothing is acknowledged ever after.
 """
@@ -15,6 +15,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pyarrow as pa
@@ -97,6 +98,7 @@ class Committer:
         self._stopping = False
         self._refusal: Unavailable | None = None  # of what comes after the end
         self.failure: Unavailable | None = None
+        self._storers = ThreadPoolExecutor(limits.STORERS, thread_name_prefix="braidlog-storer")
         self._thread = threading.Thread(target=self._run, name="braidlog-committer", daemon=True)
         self._thread.start()
 
@@ -135,6 +137,7 @@ class Committer:
         self._thread.join()
         self._refusal = refusal
         self._drain()
+        self._storers.shutdown()
 
     def fail(self, failure: Unavailable) -> None:
         """Acknowledge nothing from now on."""
@@ -184,7 +187,7 @@ class Committer:
         taken: list[Pending] = []
         inline = stored = 0
         queue = self._queue
-        while queue and inline < limits.FRAME_TARGET_BYTES and stored < limits.OBJECT_BYTES_MAX:
+        while queue and inline < limits.FRAME_TARGET_BYTES and stored < limits.ROUND_BYTES_MAX:
             # A collection goes alone: between an object's registration and the appends that refer to it, it would
             # find that nobody does.
             if taken and c.Collect in (type(queue[0].command), type(taken[-1].command)):
@@ -199,18 +202,13 @@ class Committer:
 
     def _commit(self, taken: list[Pending]) -> None:
         batch: list[c.Command] = []
-        large = [pending for pending in taken if pending.columns is not None]
-        if large:
-            try:
-                batch.append(self._store(large))
-            except (OSError, BraidError) as error:
-                # Nothing refers to what was not stored: these failed, the rest goes on.
-                refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
-                for pending in large:
-                    pending.finish(refusal)
-                taken = [pending for pending in taken if not pending.done]
-                if not taken:
-                    return
+        groups = _grouped([pending for pending in taken if pending.columns is not None])
+        # Several objects are stored side by side: while one waits for its sync, the next is written.
+        stored = self._storers.map(self._store, groups) if len(groups) > 1 else map(self._store, groups)
+        batch += [registration for registration in stored if registration is not None]
+        taken = [pending for pending in taken if not pending.done]
+        if not taken:
+            return
         first = len(batch)
         batch += [pending.command for pending in taken]
         try:
@@ -223,11 +221,18 @@ class Committer:
         for pending, answer in zip(taken, answers[first:], strict=True):
             pending.finish(answer)
 
-    def _store(self, large: list[Pending]) -> c.Register:
+    def _store(self, large: list[Pending]) -> c.Register | None:
+        """Make an object of these. If that fails they are refused, and nothing refers to what was not stored."""
         writer = ObjectWriter()
         for pending in large:
             writer.add(pending.columns)
-        registration, places = self._store_object(writer)
+        try:
+            registration, places = self._store_object(writer)
+        except (OSError, BraidError) as error:
+            refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
+            for pending in large:
+                pending.finish(refusal)
+            return None
         for pending, (offset, length, crc) in zip(large, places, strict=True):
             assert isinstance(pending.command, c.Append)
             pending.command = msgspec.structs.replace(
@@ -235,6 +240,19 @@ class Committer:
             )
             pending.columns = None
         return registration
+
+
+def _grouped(large: list[Pending]) -> list[list[Pending]]:
+    """Batches that will share an object, in order; one larger than the bound goes alone."""
+    groups: list[list[Pending]] = []
+    size = limits.OBJECT_BYTES_MAX
+    for pending in large:
+        if size + pending.size > limits.OBJECT_BYTES_MAX:
+            groups.append([])
+            size = 0
+        groups[-1].append(pending)
+        size += pending.size
+    return groups
 
 
 def _unknown(pending: Pending, error: BaseException) -> OutcomeUnknown:

@@ -24,6 +24,11 @@ Bytes = bytes | bytearray | memoryview
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
+# Room for what a file holds besides its blocks: head and schema twice, and an entry in the foot for each block.
+_FRAMING_BYTES = 8192
+_FRAMING_BLOCK_BYTES = 64
+
+
 class BlockPlace(Struct, frozen=True):
     """Where a block's bytes are in its object, and their CRC-32C."""
 
@@ -44,29 +49,26 @@ class ObjectWriter:
     """Gathers blocks into an object. Add them one by one, then finish once."""
 
     def __init__(self) -> None:
-        self._sink = pa.BufferOutputStream()
-        self._file = pa.ipc.new_file(self._sink, SCHEMA)
-        self._ranges: list[tuple[int, int]] = []
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        size: int = self._sink.tell()
-        return size
+        self._batches: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Add a record batch of SCHEMA as the next block; returns its index in the blocks of the object."""
-        self._file.write_batch(batch)
-        # Counted back from the end, because the first write puts the file's own head in front of the message.
-        length = pa.ipc.get_record_batch_size(batch)
-        self._ranges.append((self._sink.tell() - length, length))
-        return len(self._ranges) - 1
+        self._batches.append(batch)
+        return len(self._batches) - 1
 
     def finish(self) -> Object:
-        """Close the object. Checksums are taken here, where the bytes first can be seen without a copy."""
-        self._file.close()
-        data = memoryview(self._sink.getvalue()).cast("B")
-        blocks = [BlockPlace(offset, length, crc32c(data[offset : offset + length])) for offset, length in self._ranges]
+        """Lay the blocks out as a file. The memory is taken once, in full: growing it would copy it again and again."""
+        lengths = [pa.ipc.get_record_batch_size(batch) for batch in self._batches]
+        buffer = pa.allocate_buffer(sum(lengths) + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(lengths))
+        sink = pa.FixedSizeBufferWriter(buffer)
+        places: list[tuple[int, int]] = []
+        with pa.ipc.new_file(sink, SCHEMA) as file:
+            for batch, length in zip(self._batches, lengths, strict=True):
+                file.write_batch(batch)
+                # Counted back from the end, because the first write puts the file's own head in front of the message.
+                places.append((sink.tell() - length, length))
+        data = memoryview(buffer).cast("B")[: sink.tell()]
+        blocks = [BlockPlace(offset, length, crc32c(data[offset : offset + length])) for offset, length in places]
         return Object(data, crc32c(data), blocks)
 
 
