@@ -276,6 +276,19 @@ def test_info_tells_all(held: Command) -> None:
     assert "orders at 2" in text
 
 
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (("--max-age", "1h"), "retention    3600 s"),
+        (("--max-bytes", "5000"), "retention    5,000 bytes"),
+        (("--max-age", "1h", "--max-bytes", "5000"), "retention    3600 s, 5,000 bytes"),
+    ],
+)
+def test_info_tells_what_a_log_forgets(braid: Command, options: tuple[str, ...], shown: str) -> None:
+    braid("create", "kept", *options)
+    assert shown in braid.lines("info", "kept")
+
+
 def test_trim_forgets_the_beginning(held: Command) -> None:
     assert held.lines("trim", "orders", "1", "--yes") == ["1"]
     assert held.lines("read", "orders") == ["1\t\tb"]

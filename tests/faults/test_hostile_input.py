@@ -46,9 +46,13 @@ def sound() -> MemoryFiles:
     workload.take(place, Step(verb="pack"))
     workload.take(place, Step(verb="checkpoint"))
     workload.run(place, 10)
-    image = MemoryFiles(disk.contents(), disk.folders())
+    contents = disk.contents()
     place.braid.close()
-    return image
+    # Most of a log is zeros written ahead: without them it means the same, and is examined faster.
+    for path in contents:
+        if path.endswith(".log"):
+            contents[path] = contents[path].rstrip(b"\0") + bytes(64)
+    return MemoryFiles(contents, disk.folders())
 
 
 def copy_of(disk: MemoryFiles, **changes: bytes) -> MemoryFiles:

@@ -182,6 +182,40 @@ def test_a_large_append_that_cannot_be_stored_is_refused_and_small_ones_go_on(
     assert values(reopened(disk)) == [b"first", b"second", LARGE]
 
 
+def test_a_large_append_that_there_is_no_memory_for_is_refused_and_small_ones_go_on(
+    place: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(_name: str, _data: bytes) -> None:
+        raise MemoryError("malloc failed")
+
+    log = place.braid.log("log")
+    with monkeypatch.context() as patched:
+        patched.setattr(place.writer.store, "put", no_memory)
+        with pytest.raises(Unavailable, match="malloc failed"):
+            log.append(LARGE)
+    assert log.append(b"second") == 1
+    assert log.append(LARGE) == 2
+
+
+def test_of_large_appends_stored_side_by_side_only_those_fail_whose_object_did(
+    disk: FaultyFiles, place: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OBJECT_BYTES_MAX", 1)  # each gets an object of its own
+    log = place.braid.log("log")
+    with place.writer.committer.alone():  # so that they all go into one commit
+        fail_next(disk, "create", ENOSPC)
+        tickets = [log.submit(LARGE + b"%d" % number) for number in range(4)]
+    taken = []
+    for ticket in tickets:
+        try:
+            taken.append(ticket.position(DEADLINE_S))
+        except Unavailable:
+            continue
+    assert taken == [1, 2, 3]
+    place.braid.close()
+    assert len(set(values(reopened(disk)))) == 4
+
+
 def test_a_pack_that_fails_loses_nothing_and_can_be_tried_again(disk: FaultyFiles, place: Quiet) -> None:
     for operation in ("create", "write", "sync", "rename", "sync_dir"):
         fail_next(disk, operation, ENOSPC)

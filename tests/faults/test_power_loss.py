@@ -19,6 +19,7 @@ from braidlog.objects.memory_files import MemoryFiles
 from braidlog.testing import RecordingFiles, VirtualClock
 from braidlog.testing.files import Create, MakeDir, Sync, SyncDir
 from tests.faults.ledger import Ledger, Step
+from tests.faults.processes import DEADLINE_S
 from tests.faults.verifier import verify
 from tests.faults.workload import Quiet, Workload, call, open_quietly, take
 
@@ -158,6 +159,31 @@ def test_a_cut_anywhere_in_a_duty_loses_nothing(duty: str) -> None:
     place.braid.close()
     assert len(cuts) > 2, "there was nothing to do"
     assert recover_from_cuts(files, cuts, 30, Random(duty)) > len(cuts)
+
+
+def test_a_cut_anywhere_in_a_commit_of_many_appends_takes_all_of_them_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones and small ones of several callers, whose objects are stored side by side."""
+    monkeypatch.setattr(limits, "OBJECT_BYTES_MAX", 1)  # each large one gets an object of its own
+    files = RecordingFiles()
+    place = Quiet(files, VirtualClock())
+    log = place.braid.create("log")
+    sent = [bytes([number]) * size for number, size in enumerate((5000, 10, 6000, 20, 7000))]
+    began = len(files.operations)
+    with place.writer.committer.alone():  # so that they all go into one commit
+        tickets = [log.submit(value) for value in sent]
+    for ticket in tickets:
+        ticket.durable(DEADLINE_S)
+    ended = len(files.operations)
+    place.braid.close()
+    seen = set()
+    for upto in range(began, ended + 1):
+        for disk in distinct(files.crash_states(upto, Random(upto), 12)):
+            _, braid = open_quietly(disk, CLOCK)
+            found = [record.value for record in braid.log("log").read(0)]
+            braid.close()
+            assert found == sent or (not found and upto < ended)
+            seen.add(len(found))
+    assert seen == {0, len(sent)}
 
 
 @pytest.mark.parametrize("seed", range(3))

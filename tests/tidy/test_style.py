@@ -29,6 +29,7 @@ UNITS = {
     "RETRIES",
     "RUNS",
     "S",
+    "STORERS",
     "THREADS",
     "TOMBSTONES",
     "WRITERS",
