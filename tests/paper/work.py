@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -19,9 +20,11 @@ def work(call: Callable[..., object], *arguments: object, **named: object) -> in
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # a collection may run finalisers of somebody else's, and they are lines too
     sys.settrace(trace)
     try:
         call(*arguments, **named)
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines

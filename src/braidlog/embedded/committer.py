@@ -4,9 +4,9 @@ Whoever waits for a commit carries it out himself when nobody else is at it, and
 between threads. What he finds queued goes along. The committer's own thread takes the rest: what was submitted without
 waiting, and what queued behind a leader who got his.
 
-One round: large batches are stored first, several in an object; then all commands are written as one frame and synced; only
-then are they applied, and only then answered. A failed sync is final: what was in that round has an unknown outcome,
-and nothing is acknowledged ever after.
+One round: large batches are stored first, several in an object; then all commands are written as one frame and
+synced; only then are they applied, and only then answered. A failed sync is final: what was in that round has an
+unknown outcome, and nothing is acknowledged ever after.
 """
 
 from __future__ import annotations
@@ -223,12 +223,12 @@ class Committer:
 
     def _store(self, large: list[Pending]) -> c.Register | None:
         """Make an object of these. If that fails they are refused, and nothing refers to what was not stored."""
-        writer = ObjectWriter()
-        for pending in large:
-            writer.add(pending.columns)
         try:
+            writer = ObjectWriter()
+            for pending in large:
+                writer.add(pending.columns)
             registration, places = self._store_object(writer)
-        except (OSError, BraidError) as error:
+        except Exception as error:  # a lack of memory too: the log itself is untouched and goes on
             refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
             for pending in large:
                 pending.finish(refusal)

@@ -11,7 +11,7 @@ from braidlog.cli.describing import hold_text, info_json, kind_text, moment_text
 from braidlog.cli.output import write_json, write_line
 
 if TYPE_CHECKING:
-    from braidlog import Info
+    from braidlog import Info, Retention
 
 
 @click.command(cls=Verb)
@@ -52,9 +52,16 @@ def _facts(info: Info) -> dict[str, str]:
     if info.epoch:
         facts["promotions"] = f"{info.epoch} into it"
     if info.retention is not None:
-        age, size = info.retention.max_age, info.retention.max_bytes
-        kept = [f"{age:g} s"] * (age is not None) + [f"{size:,} bytes"] * (size is not None)
-        facts["retention"] = ", ".join(kept)
+        facts["retention"] = _retention_text(info.retention)
     for name, value in info.labels.items():
         facts[f"label {name}"] = value
     return facts
+
+
+def _retention_text(retention: Retention) -> str:
+    kept: list[str] = []
+    if retention.max_age is not None:
+        kept.append(f"{retention.max_age:g} s")
+    if retention.max_bytes is not None:
+        kept.append(f"{retention.max_bytes:,} bytes")
+    return ", ".join(kept)
