@@ -8,8 +8,9 @@ answers with an error. Reading goes through the other methods, which change noth
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable
-from itertools import count
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 from braidlog import limits
@@ -48,10 +49,11 @@ class Forest:
     def __init__(self) -> None:
         self.logs: dict[int, Log] = {}
         self.names: dict[str, Log] = {}
-        self.ends: dict[int, End] = {}
+        # Both forget their oldest entry again and again, which a plain dict can only find by walking over holes.
+        self.ends: OrderedDict[int, End] = OrderedDict()
         self.space = Space()
         self.next_id = 1
-        self.outcomes: dict[bytes, Outcome | c.Result] = {}  # settled, oldest first
+        self.outcomes: OrderedDict[bytes, Outcome | c.Result] = OrderedDict()  # settled
         self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
         self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
         self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
@@ -96,7 +98,7 @@ class Forest:
         """What a request that was applied before answered; positions withheld then are told if they are final now."""
         known = self.pending.get(request) or self.outcomes.get(request)
         if isinstance(known, Outcome):
-            return _repeat(known)
+            return repeat(known)
         return known
 
     def live(self, log_id: int) -> Log:
@@ -152,9 +154,10 @@ class Forest:
                 found.append(log_id)
             else:
                 heapq.heappush(self.deadlines, (deadline, log_id))
-        for log_id in found:  # until the command that ends it is applied, it stays overdue
+        overdue = sorted(set(found))
+        for log_id in overdue:  # until the command that ends it is applied, it stays overdue
             heapq.heappush(self.deadlines, (self.logs[log_id].deadline(), log_id))
-        return sorted(set(found))
+        return overdue
 
     # --- what the parts need of the whole ------------------------------------------------------------------------
 
@@ -178,16 +181,18 @@ class Forest:
         del self.names[log.name]
         self.ends[log.id] = End(kind, log.name, into, tail)
         if len(self.ends) > limits.TOMBSTONES_KEPT_MAX:
-            del self.ends[next(iter(self.ends))]
+            self.ends.popitem(last=False)
 
     def trim_writers(self, log: Log) -> None:
-        while len(log.writers) > limits.WRITERS_PER_LOG_MAX:
-            del log.writers[next(iter(log.writers))]
+        surplus = len(log.writers) - limits.WRITERS_PER_LOG_MAX
+        if surplus > 0:  # some more than that, so that it is not due again at once
+            for name in list(islice(log.writers, surplus + limits.WRITERS_PER_LOG_MAX // 100)):
+                del log.writers[name]
 
     def _remember(self, request: bytes, outcome: Outcome | c.Result) -> None:
         self.outcomes[request] = outcome
         if len(self.outcomes) > limits.OUTCOMES_KEPT_MAX:
-            del self.outcomes[next(iter(self.outcomes))]
+            self.outcomes.popitem(last=False)
 
     def _welcome(self, log: Log) -> c.Opening:
         self.logs[log.id] = log
@@ -238,7 +243,7 @@ class Forest:
             written = log.writers.get(command.writer)
             if written is not None and command.sequence <= written.sequence:
                 if command.sequence == written.sequence:
-                    return _repeat(written.outcome)
+                    return repeat(written.outcome)
                 raise ConditionFailed(
                     f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
                     f"to {command.sequence}: that append was taken before"
@@ -325,12 +330,14 @@ class Forest:
         log = self.live(command.log)
         if log.lease_us == NONE and log.ttl_us == NONE:
             raise InvalidArgument(f"log {log.name!r} has neither a lease nor a time to live: there is nothing to renew")
+        before = log.deadline()
         if log.lease_us != NONE:
             log.lease_expires = command.now + log.lease_us
         if log.ttl_us != NONE:
             log.expires = command.now + log.ttl_us
         deadline = log.deadline()
-        heapq.heappush(self.deadlines, (deadline, log.id))
+        if deadline < before:  # a clock was set back; otherwise the old entry leads to the new one when its time comes
+            heapq.heappush(self.deadlines, (deadline, log.id))
         return c.Done(deadline)
 
     def _expire(self, command: c.Expire) -> c.Result:
@@ -384,5 +391,6 @@ class Forest:
         return c.Done()
 
 
-def _repeat(outcome: Outcome) -> c.Appended:
+def repeat(outcome: Outcome) -> c.Appended:
+    """What an append that was applied before answers now."""
     return c.Appended(outcome.log, outcome.first, outcome.count, NONE, outcome.withheld)

@@ -280,7 +280,7 @@ class _Thawer:
         space.inline = {block: (log, rows) for block, log, rows in state.inline}
         space.places = {row[0]: Place(*row[1:]) for row in state.places}
         space.objects = {name: Object(*rest) for name, *rest in state.objects}
-        forest.ends = {row[0]: End(*row[1:]) for row in state.ends}
+        forest.ends.update((row[0], End(*row[1:])) for row in state.ends)
 
         ways = [Way(None) for _ in state.ways]
         segments = [_unpack_segment(packed) for packed in state.segments]
