@@ -86,11 +86,15 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of a request."""
+    """What became of a request.
+
+    `what` is "append", "create" (a log or fork came to life), "promote", "end" (by a squash or a drop) or "change" (a
+    trim or a renewal).
+    """
 
     request_id: str
-    what: str  # "append", "fork", "promote", "squash" ...
-    log: str | None = None  # where the records are now; None if that log is gone
+    what: str
+    log: str | None = None  # where an append's records are now, or what was created; None if that log is gone
     positions: range | None = None  # of an append; None while a hold withholds them
     withheld: bool = False
     promoted: bool | None = None

@@ -8,12 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import braidlog
 from braidlog import errors, limits
 from braidlog.cli import exit_codes
 from braidlog.embedded.doctor import Finding, Report, examine
+from braidlog.embedded.writer import Snapshot, Writer, load_snapshot
+from braidlog.forest.machine import Forest
+from braidlog.forest.state import freeze
+from braidlog.metadata import snapshots
+from braidlog.objects.batch import Batch, encode
+from braidlog.objects.files import OsFiles
 from tests.e2e.test_cli import Command
 
 LARGE = b"x" * (limits.INLINE_BYTES_MAX + 1)
@@ -269,6 +276,70 @@ def test_an_object_that_nobody_registered_is_only_noted(closed: Path) -> None:
     }
     braidlog.open(closed).close()
     assert look(closed).findings == []
+
+
+# --- what no checksum guards: bytes that were written wrong -----------------------------------------------------------
+
+
+@pytest.fixture
+def checkpointed(tmp_path: Path) -> Path:
+    """A crashed directory whose snapshot holds bytes that ride inline."""
+    with braidlog.open(tmp_path / "live") as braid:
+        write_some(braid)
+        backend = braid._session.backend
+        assert isinstance(backend, Writer)
+        backend.checkpoint()
+        shutil.copytree(tmp_path / "live", tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+def rewrite(place: Path, change: Callable[[Forest, dict[int, bytes]], None]) -> None:
+    """Put another state into the snapshot, with checksums that are right."""
+    files = OsFiles(place)
+    sequence, forest, payloads = load_snapshot(files)
+    change(forest, payloads)
+    snapshots.write(files, sequence, msgspec.msgpack.encode(Snapshot(freeze(forest), payloads)))
+
+
+def miscount(forest: Forest, _: dict[int, bytes]) -> None:
+    forest.names["orders"].own += 1
+
+
+def misplace(forest: Forest, _: dict[int, bytes]) -> None:
+    places = forest.space.places
+    block = next(block for block, place in places.items() if place.log == forest.names["other"].id)
+    places[block] = places[block]._replace(row=1)
+
+
+def forget_bytes(_: Forest, payloads: dict[int, bytes]) -> None:
+    del payloads[min(payloads)]
+
+
+def spoil_bytes(_: Forest, payloads: dict[int, bytes]) -> None:
+    payloads[min(payloads)] = b"\xc1"
+
+
+def lose_a_record(_: Forest, payloads: dict[int, bytes]) -> None:
+    payloads[min(payloads)] = encode(Batch([b"only one"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "problem"),
+    [
+        (miscount, "forest", "log 'orders' counts"),
+        (misplace, "log 'other'", "has 1 rows, too few for position 0"),
+        (forget_bytes, "block 1, inline", "its bytes are missing; it takes away log 'orders' positions 0 to 9"),
+        (spoil_bytes, "block 1, inline", "cannot be decoded"),
+        (lose_a_record, "block 1, inline", "it has 1 records instead of 10"),
+    ],
+)
+def test_a_state_that_cannot_be(
+    checkpointed: Path, change: Callable[[Forest, dict[int, bytes]], None], where: str, problem: str
+) -> None:
+    assert look(checkpointed).findings == []
+    rewrite(checkpointed, change)
+    found = {finding.where: finding.problem for finding in corrupt_ones(look(checkpointed))}
+    assert problem in found[where]
 
 
 # --- where there is nothing to examine -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, Locked, Unavailable
 from braidlog.metadata.directory import WriterLock, put_file, read_format, sweep_unfinished, write_format
-from braidlog.objects.files import Files, OsFiles
+from braidlog.objects.files import Files, OsFile, OsFiles
 from braidlog.objects.memory_files import MemoryFiles
 
 ID = "0123456789abcdef0123456789abcdef"
@@ -162,3 +163,13 @@ def test_a_forked_child_neither_gives_up_its_parents_lock_nor_keeps_it(tmp_path:
 def test_a_folder_that_cannot_be_locked_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot lock"):
         WriterLock.acquire(tmp_path / "missing")
+
+
+def test_a_put_that_meets_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(OsFile, "write", full)
+    with pytest.raises(OSError, match="no space"):
+        put_file(OsFiles(tmp_path), "file", b"bytes")
+    assert OsFiles(tmp_path).list("") == []

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from braidlog import limits
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.metadata import file_log, frames
-from braidlog.metadata.file_log import SYNCED, Cut, FileLog, LogFollower, Recovery, Superseded, check_log
+from braidlog.metadata.file_log import Cut, FileLog, Recovery
 from braidlog.metadata.frames import HEADER_BYTES, Kind
+from braidlog.metadata.log_check import check_log
+from braidlog.metadata.log_follower import LogFollower, Superseded
+from braidlog.metadata.segments import SYNCED
 from braidlog.objects.files import File, Files, OsFiles
 from braidlog.objects.memory_files import MemoryFiles
 from braidlog.testing.files import RecordingFiles

@@ -44,9 +44,9 @@ class Call:
 
     def folder(self) -> Path | None:
         """The directory that the URL names; None for memory."""
-        from braidlog.client.opening import _target
+        from braidlog.client.opening import directory_of
 
-        return _target(self.require_url())
+        return directory_of(self.require_url())
 
     def open_reading(self) -> Braid:
         """Open to look only."""

@@ -97,9 +97,9 @@ def _check_record_sizes(batch: Batch) -> None:
 
 
 def _bytes(what: str, value: object) -> bytes:
-    if isinstance(value, bytes):
+    if type(value) is bytes:
         return value
-    if isinstance(value, bytearray | memoryview):
+    if isinstance(value, bytes | bytearray | memoryview):  # subclasses too, such as numpy.bytes_, cannot be encoded
         return bytes(value)
     hint = ": encode it, for example with .encode()" if isinstance(value, str) else ""
     raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}{hint}")
@@ -121,17 +121,21 @@ def _headers(headers: object) -> list[tuple[str, bytes]]:
             raise InvalidArgument(
                 f"header name {pair[0][:40]!r}... has {len(pair[0])} characters: at most {limits.HEADER_NAME_CHARS_MAX}"
             )
-        _encodable("header name", pair[0])
-        checked.append((pair[0], _bytes(f"header {pair[0]!r}", pair[1])))
+        name = _encodable("header name", pair[0])
+        checked.append((name, _bytes(f"header {name!r}", pair[1])))
     return checked
 
 
-def _encodable(what: str, text: str) -> None:
-    """Refuse what could not be written: met later, it would take the command log down."""
+def _encodable(what: str, text: str) -> str:
+    """The text as a plain str, whatever subclass it came as.
+
+    Refuses what could not be written: met later, it would take the command log down.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"{what} {text[:80]!r} cannot be encoded as UTF-8: {error}") from error
+    return str.__str__(text)
 
 
 def moment(timestamp: Moment) -> int:
@@ -147,7 +151,7 @@ def moment(timestamp: Moment) -> int:
         )
     if not -_INT64_MAX <= timestamp <= _INT64_MAX:
         raise InvalidArgument(f"timestamp {timestamp} does not fit into 64 bits")
-    return timestamp
+    return int(timestamp)
 
 
 def position(what: str, value: object) -> int:
@@ -156,7 +160,7 @@ def position(what: str, value: object) -> int:
         raise InvalidArgument(f"{what} must be an int, not {type(value).__name__}")
     if not 0 <= value <= _INT64_MAX:
         raise InvalidArgument(f"{what} must be between 0 and 2**63 - 1, not {value}")
-    return value
+    return int(value)  # a plain one: no subclass can be encoded
 
 
 def span(start: object, stop: object) -> None:
@@ -208,13 +212,15 @@ def labels(value: Mapping[str, str] | None) -> dict[str, str]:
         raise InvalidArgument(f"labels must be a mapping of str to str, not {type(value).__name__}")
     if len(value) > limits.LABELS_MAX:
         raise InvalidArgument(f"{len(value)} labels are too many: at most {limits.LABELS_MAX}")
+    checked: dict[str, str] = {}
     for name, text in value.items():
         if not isinstance(name, str) or not isinstance(text, str) or not name:
             raise InvalidArgument(f"labels must be a mapping of str to str, not {name!r:.40}: {text!r:.40}")
         if max(len(name), len(text)) > limits.LABEL_CHARS_MAX:
             raise InvalidArgument(f"label {name[:40]!r} is too long: at most {limits.LABEL_CHARS_MAX} characters")
-        _encodable(f"label {name[:40]!r}", name + text)
-    return dict(value)
+        what = f"label {name[:40]!r}"
+        checked[_encodable(what, name)] = _encodable(what, text)
+    return checked
 
 
 def retention(value: Retention | None) -> tuple[int, int]:
@@ -233,8 +239,7 @@ def writer_and_sequence(writer: str | None, sequence: int | None) -> tuple[str, 
         return "", NONE
     if not isinstance(writer, str) or not 0 < len(writer) <= limits.WRITER_CHARS_MAX:
         raise InvalidArgument(f"writer must be a str of 1 to {limits.WRITER_CHARS_MAX} characters, not {writer!r:.40}")
-    _encodable("writer", writer)
-    return writer, position("sequence", sequence)
+    return _encodable("writer", writer), position("sequence", sequence)
 
 
 def acknowledgement(ack: str) -> None:
@@ -244,4 +249,11 @@ def acknowledgement(ack: str) -> None:
 
 def name(value: str) -> str:
     check_name(value)
-    return value
+    return _encodable("name", value)
+
+
+def discipline(value: str) -> str:
+    """Any text: which ones there are, the forest knows."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"discipline must be a str, not {type(value).__name__}: 'eager' is the one there is")
+    return _encodable("discipline", value)

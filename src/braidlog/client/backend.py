@@ -11,6 +11,7 @@ from braidlog.embedded.committer import Pending
 from braidlog.errors import Unavailable
 from braidlog.facts import Ancestor, Diff, Info, Outcome, Plan
 from braidlog.forest import commands as c
+from braidlog.forest.log import Outcome as Kept
 from braidlog.forest.machine import End
 from braidlog.objects.batch import Batch
 from braidlog.record import Record
@@ -34,7 +35,7 @@ class Backend(Protocol):
     def tail(self, log_id: int) -> int: ...
     def describe(self, log_id: int) -> Info: ...
     def lineage(self, log_id: int) -> list[Ancestor]: ...
-    def outcome(self, request: bytes, request_id: str) -> Outcome: ...
+    def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome: ...
 
     # Reading. None of these waits.
     def read(

@@ -54,7 +54,7 @@ class Braid:
             c.Create(
                 arguments.name(name),
                 self._session.now_us(),
-                discipline,
+                arguments.discipline(discipline),
                 age_us,
                 size,
                 arguments.labels(labels),

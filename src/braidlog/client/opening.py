@@ -27,7 +27,7 @@ def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Bra
     A directory that is not there is created. One process at a time opens it for writing (others get Locked); any number
     may open it with `read_only=True`, and they see what the writer has made durable.
     """
-    where = _target(url_or_path)
+    where = directory_of(url_or_path)
     if where is None:
         if read_only:
             raise InvalidArgument("memory:// begins empty and belongs to its opener: read_only makes no sense there")
@@ -84,10 +84,13 @@ def write_directory(where: Path, *, clock: Clock | None = None) -> Braid:
 def _follow(where: Path) -> Braid:
     if not where.is_dir():
         raise NotFound(f"there is no directory {where}: open it for writing once to create it")
-    return Braid(Follower(OsFiles(where), folder=str(where / "objects")), where.as_uri(), read_only=True)
+    files = OsFiles(where)
+    if directory.read_format(files) is None:
+        raise NotFound(f"{where} is empty: open it for writing once to make it a braidlog directory")
+    return Braid(Follower(files, folder=str(where / "objects")), where.as_uri(), read_only=True)
 
 
-def _target(url_or_path: str | os.PathLike[str]) -> Path | None:
+def directory_of(url_or_path: str | os.PathLike[str]) -> Path | None:
     """The directory, or None for memory."""
     if isinstance(url_or_path, str) and "://" in url_or_path:
         return _from_url(url_or_path)
@@ -121,5 +124,5 @@ def _from_url(url: str) -> Path | None:
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise InvalidArgument(f"{url!r}: write file:///absolute/path, with three slashes")
-        return _target(unquote(parts.path))
+        return directory_of(unquote(parts.path))
     raise InvalidArgument(f"{url!r}: the schemes are file:// and memory://, or give a path")

@@ -74,7 +74,7 @@ class Receipt:
         assert isinstance(answer, c.Appended)
         if not answer.withheld:
             return self._form(range(answer.first, answer.first + answer.count))
-        outcome = self._backend.outcome(self._request, self.request_id)
+        outcome = self._backend.outcome(self._request, self.request_id, self.pending.kept)
         if outcome.positions is not None:
             return self._form(outcome.positions)
         if outcome.withheld:

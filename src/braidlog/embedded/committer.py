@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -23,6 +23,7 @@ import pyarrow as pa
 from braidlog import limits
 from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
+from braidlog.forest.log import Outcome
 from braidlog.objects.format import ObjectWriter
 
 _encoder = msgspec.msgpack.Encoder()
@@ -31,7 +32,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Pending:
     """A command on its way, and its answer once it has one."""
 
-    __slots__ = ("_gate", "_then", "answer", "columns", "command", "done", "size")
+    __slots__ = ("_gate", "_then", "answer", "columns", "command", "done", "kept", "size")
 
     def __init__(self, command: c.Command, size: int = 256, columns: pa.RecordBatch | None = None) -> None:
         self.command = command
@@ -39,6 +40,7 @@ class Pending:
         self.size = size
         self.done = False
         self.answer: c.Result | BraidError | None = None
+        self.kept: Outcome | None = None  # of an append whose position is withheld: the forest changes it when decided
         self._then: Callable[[Pending], None] | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -107,8 +109,14 @@ class Committer:
         self._queue.append(pending)
         self._hand_over()
 
-    def carry_out(self, pending: Pending, timeout: float | None = limits.COMMIT_TIMEOUT_S) -> None:
-        """Queue it and return once it is done. Returning without it being done means that the time ran out."""
+    def carry_out(
+        self, pending: Pending, timeout: float | None = limits.COMMIT_TIMEOUT_S, *, behind: Sequence[Pending] = ()
+    ) -> None:
+        """Queue it, behind others, and return once it is done, and so are they.
+
+        Returning without it being done means that the time ran out.
+        """
+        self._queue.extend(behind)
         self._queue.append(pending)
         while not pending.done:
             if self._leading.acquire(blocking=False):
@@ -131,17 +139,24 @@ class Committer:
             self._hand_over()
 
     def stop(self, refusal: Unavailable) -> None:
-        """Carry out what is queued and stop the thread. What comes later is refused."""
+        """Carry out what is queued and stop the thread. What comes later is refused, and no commit is under way."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
-        self._refusal = refusal
+        with self._leading:  # whoever leads now has taken his round from the queue, and ends it
+            self._refusal = refusal
         self._drain()
         self._storers.shutdown()
 
     def fail(self, failure: Unavailable) -> None:
         """Acknowledge nothing from now on."""
         self.failure = self.failure or failure
+
+    def disown(self, failure: Unavailable) -> None:
+        """In the child of a fork of the process: the commits are the parent's, and so are those who carry them out."""
+        self._queue.clear()
+        self._leading = threading.Lock()  # whoever held it is not here
+        self.fail(failure)
 
     def _run(self) -> None:
         while True:

@@ -34,8 +34,10 @@ from braidlog.forest.commands import NONE
 from braidlog.forest.machine import Forest
 from braidlog.forest.reading import resolve
 from braidlog.forest.tails import reach
-from braidlog.metadata import directory, file_log, snapshots
-from braidlog.metadata.file_log import FileLog, LogCheck, LogFollower, Superseded, check_log
+from braidlog.metadata import directory, segments, snapshots
+from braidlog.metadata.file_log import FileLog
+from braidlog.metadata.log_check import LogCheck, check_log
+from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects import store
 from braidlog.objects.batch import decode
 from braidlog.objects.files import Files, OsFiles
@@ -97,6 +99,7 @@ class _Examination:
         self.findings: list[Finding] = []
         self.snapshot = 0
         self.partial = False  # not all of the log could be taken in
+        self.sound = True  # the forest is one that can be, and positions can be resolved in it
         self.object_count = self.object_bytes = 0
 
     def report(self) -> Report:
@@ -132,7 +135,7 @@ class _Examination:
 
     def _format(self) -> None:
         inside = self.files.list("")
-        if directory.FORMAT not in inside and not {file_log.FOLDER, snapshots.FOLDER} & set(inside):
+        if directory.FORMAT not in inside and not {segments.FOLDER, snapshots.FOLDER} & set(inside):
             raise NotFound(f"{self.root} is not a braidlog directory: check the path")
         try:
             directory.read_format(self.files)
@@ -229,7 +232,7 @@ class _Examination:
             if isinstance(error, Superseded) and self.writer is not None:
                 raise
             if all(finding.torn for finding in check.findings):  # else what is wrong was said already
-                self._found("corrupt", f"{file_log.FOLDER} after frame {sequence}", str(error), _FROM_A_COPY)
+                self._found("corrupt", f"{segments.FOLDER} after frame {sequence}", str(error), _FROM_A_COPY)
             self.partial = True
         return replica
 
@@ -252,19 +255,26 @@ class _Examination:
     def _log_in_memory(self) -> MemoryFiles:
         """A copy that opening may mend as it does."""
         copy: dict[str, bytes] = {}
-        for name in self.files.list(file_log.FOLDER):
-            path = f"{file_log.FOLDER}/{name}"
+        for name in self.files.list(segments.FOLDER):
+            path = f"{segments.FOLDER}/{name}"
             file = self.files.open_read(path)
             try:
                 copy[path] = file.read(0, file.size())
             finally:
                 file.close()
-        return MemoryFiles(copy, [file_log.FOLDER])
+        return MemoryFiles(copy, [segments.FOLDER])
 
     # --- what they add up to -------------------------------------------------------------------------------------
 
     def _forest(self, replica: Replica) -> None:
-        for sentence in invariants.broken(replica.forest):
+        broken = invariants.broken(replica.forest, deep=False)
+        if not broken:  # else resolving positions would only stumble over it
+            try:
+                broken = invariants.broken(replica.forest)
+            except (AssertionError, AttributeError, LookupError) as error:
+                broken = [f"a position leads nowhere: {error}"]
+        self.sound = not broken
+        for sentence in broken:
             self._found("corrupt", "forest", sentence, "report this as a bug, with a copy of the directory")
 
     def _inline(self, replica: Replica) -> None:
@@ -361,6 +371,8 @@ class _Examination:
 
     def _rows_are_there(self, replica: Replica, rows: dict[int, int]) -> None:
         """Every position must stand in a row that its block has."""
+        if not self.sound:
+            return
         places = replica.forest.space.places
         for log in replica.forest.logs.values():
             for extent in resolve(log.view, log.start, reach(log).tail):
@@ -373,6 +385,8 @@ class _Examination:
 
     def _affected(self, replica: Replica, blocks: set[int]) -> str:
         """Which positions of which logs stand in these blocks, in words."""
+        if not self.sound:
+            return "the forest is broken, so nobody can say which positions that takes away"
         named = list(_ranges(replica, blocks))
         if not named:
             return "no log's records are affected"

@@ -17,7 +17,7 @@ from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
 from braidlog.metadata import directory
-from braidlog.metadata.file_log import LogFollower, Superseded
+from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
 from braidlog.objects.files import Files
 from braidlog.objects.store import FileStore
@@ -30,7 +30,7 @@ class Follower(Replica):
 
     def __init__(self, files: Files, *, folder: str | None) -> None:
         if directory.read_format(files) is None:
-            raise NotFound(f"there is no braidlog directory at {folder}: open it for writing once to create it")
+            raise NotFound("there is no braidlog directory here: open it for writing once to create it")
         self._files = files
         after, forest, payloads = load_snapshot(files)
         super().__init__(forest, payloads, FileStore(files), folder)

@@ -25,7 +25,8 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.forks import blocked_by
 from braidlog.forest.log import Log
-from braidlog.forest.machine import End, Forest
+from braidlog.forest.log import Outcome as Kept
+from braidlog.forest.machine import End, Forest, repeat
 from braidlog.forest.reading import Extent, locate, resolve, size_of
 from braidlog.forest.space import Place
 from braidlog.forest.tails import reach
@@ -88,6 +89,8 @@ class Replica:
             if isinstance(answer, c.Appended) and answer.block != NONE and command.payload:
                 self.payloads[answer.block] = command.payload
                 self.inline_bytes += len(command.payload)
+            elif command.object and not (isinstance(answer, c.Appended) and answer.block != NONE):
+                self.littered = True  # refused or a repetition: its object was stored for nothing
         elif isinstance(answer, c.Collected):
             for block in answer.blocks:
                 self.inline_bytes -= len(self.payloads.pop(block, b""))
@@ -227,11 +230,11 @@ class Replica:
                 log = source
             return steps
 
-    def outcome(self, request: bytes, request_id: str) -> Outcome:
-        """What is known of a request."""
+    def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome:
+        """What is known of a request; `kept` is what its ticket kept of it, so that it needs not be remembered here."""
         self._check_readable()
         with self.lock:
-            known = self.forest.recall(request)
+            known = repeat(kept) if kept is not None else self.forest.recall(request)
             if known is None:
                 raise NotFound(
                     f"request {request_id!r} is not known: it never took effect, or it is older than the last "
@@ -270,12 +273,8 @@ class Replica:
             asked = stop
             if max_records is not None:
                 asked = min(stop, start + max_records) if stop is not None else start + max_records
-            window = asked
-            if max_bytes is not None:
-                window = start + _WINDOW_ROWS if asked is None else min(asked, start + _WINDOW_ROWS)
-            if found and (window is not None and start >= window):
-                return found
             try:
+                window = asked if room is None else self._affordable(log_id, start, asked, room)
                 got = self._fetch(log_id, start, window, self._records_of)
             except BraidError:
                 if found:  # the log ended, or was trimmed, between two windows: what was read is true
@@ -296,12 +295,24 @@ class Replica:
             start += len(part)
             if max_records is not None:
                 max_records -= len(part)
-            if start >= self.tail(log_id):
-                return found
+
+    def _affordable(self, log_id: int, start: int, stop: int | None, room: int) -> int:
+        """Where to end a range so that it has not much more than `room` bytes, or else one record."""
+        self._check_readable()
+        with self.lock:
+            log = self.forest.live(log_id)
+            end = min(start + _WINDOW_ROWS, reach(log).readable)
+            if stop is not None:
+                end = min(end, stop)
+            if start < log.start or end <= start:  # nothing to be weighed; what the fetch makes of that is its affair
+                return end
+            while end - start > 1 and (size := size_of(log.view, start, end)) > 2 * room:
+                end = start + max((end - start) * room // size, 1)
+            return end
 
     def read_arrow(self, log_id: int, start: int, stop: int | None) -> pa.Table:
-        parts = self._fetch(log_id, start, stop, self._columns_of)
-        return with_positions(parts)
+        blocks: dict[int, pa.RecordBatch] = {}  # pieces of one block share its memory, so it is kept anyway
+        return with_positions(self._fetch(log_id, start, stop, lambda piece: self._columns_of(piece, blocks)))
 
     def diff(self, log_id: int, max_records: int | None) -> Diff:
         """The records of a fork from its fork point on, each marked as its own or its parent's."""
@@ -411,14 +422,17 @@ class Replica:
         _check_rows(piece, len(found))
         return found
 
-    def _columns_of(self, piece: Piece) -> tuple[int, pa.RecordBatch]:
-        whole = to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
+    def _columns_of(self, piece: Piece, blocks: dict[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
+        whole = blocks.get(piece.block)
+        if whole is None:
+            whole = to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
+            blocks[piece.block] = whole
         columns = whole.slice(piece.row, piece.rows)
         _check_rows(piece, columns.num_rows)
         return piece.position, columns
 
     def _timestamps_of(self, piece: Piece) -> Iterable[int]:
-        columns = self._columns_of(piece)[1]
+        columns = self._columns_of(piece, {})[1]
         timestamps: list[int] = columns.column("timestamp").cast(pa.int64()).to_pylist()
         return timestamps
 

@@ -20,6 +20,7 @@ from braidlog.errors import BraidError, Gone
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.space import Place
+from braidlog.forest.tails import reach
 from braidlog.objects.batch import decode, to_arrow
 from braidlog.objects.format import BlockPlace, ObjectWriter, read_block
 
@@ -64,11 +65,7 @@ class Upkeep:
         now = writer.clock.now_us()
         with writer.lock:
             overdue = writer.forest.overdue(now)
-        for log in overdue:
-            try:
-                writer.execute(c.Expire(log, now))
-            except Gone:  # it went with another one
-                continue
+        writer.execute_together([c.Expire(log, now) for log in overdue], despite=(Gone,))  # it went with another one
         return bool(overdue)
 
     def retain(self) -> bool:
@@ -81,17 +78,13 @@ class Upkeep:
                 for log in writer.forest.logs.values()
                 if (log.retain_age_us != NONE or log.retain_bytes != NONE) and self._exceeds(log.id, now)
             ]
-        for log in limited:
-            try:
-                writer.execute(c.Retain(log, now))
-            except Gone:
-                continue
+        writer.execute_together([c.Retain(log, now) for log in limited], despite=(Gone,))
         return bool(limited)
 
     def _exceeds(self, log_id: int, now: int) -> bool:
         """Whether retention would trim something: asked first, so that idle logs write nothing."""
         log = self._writer.forest.logs[log_id]
-        first = next(log.view.index.runs(log.start, 1 << 62), None)
+        first = next(log.view.index.runs(log.start, reach(log).readable), None)
         if first is None:
             return False
         held = log.own_size - log.view.index.own_before(log.start)[1]
@@ -156,16 +149,19 @@ class Upkeep:
         physical: dict[str, dict[int, list[tuple[int, Place]]]] = defaultdict(lambda: defaultdict(list))
         for block, place in space.places.items():
             physical[place.object][place.offset].append((block, place))
-        worth: list[str] = []
-        taken = 0
+        sizes: list[tuple[int, str]] = []
         for name, blocks in physical.items():
             live = sum(places[0][1].length for places in blocks.values())
             small = space.objects[name].size < limits.COMPACT_OBJECT_BYTES_MAX
             if small or live * 2 < space.objects[name].size:
-                if taken + live > limits.COMPACT_BYTES_MAX:
-                    break
-                taken += live
-                worth.append(name)
+                sizes.append((live, name))
+        worth: list[str] = []
+        taken = 0
+        for live, name in sorted(sizes):  # the smallest first: a few middling ones must not use up the bound
+            taken += live
+            if taken > limits.COMPACT_BYTES_MAX:
+                break
+            worth.append(name)
         if len(worth) < limits.COMPACT_OBJECTS_MIN:
             return {}
         return {(name, offset): places for name in worth for offset, places in physical[name].items()}
@@ -213,7 +209,8 @@ class Keeper:
         self._stopping = True
         self._wake.set()
         self._thread.join()
-        self._try(self.upkeep.pack)
+        if self._writer.committer.failure is None:
+            self._try(self.upkeep.pack)
 
     def _run(self) -> None:
         while not self._stopping:

@@ -8,9 +8,11 @@ and marks the log's end, so that the next opening has nothing to replay.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -72,6 +74,7 @@ class Writer(Replica):
             self.log.close()
             raise
         self.committer = Committer(self._store_object, self._write, self._apply)
+        _writers.add(self)
         try:
             self.execute(c.Opened(self.forest.space.epoch + 1, clock.now_us()))
             self._sweep_orphans()
@@ -102,8 +105,15 @@ class Writer(Replica):
 
     def submit(self, command: c.Append, batch: Batch, then: Callable[[Pending], None]) -> Pending:
         """Queue a batch and go on, whether there is room or not; `then` is called when it is durable or has failed."""
+
+        def done(pending: Pending) -> None:
+            if isinstance(pending.answer, c.Appended) and pending.answer.withheld:
+                with self.lock:  # the forest remembers only so many after the decision, and any number may wait for it
+                    pending.kept = self.forest.pending.get(command.request)
+            then(pending)
+
         pending = self.prepare(command, batch)
-        pending.then(then)
+        pending.then(done)
         self.committer.submit(pending)
         return pending
 
@@ -179,19 +189,18 @@ class Writer(Replica):
             self.on_full()
         return answers
 
-    def execute_together(self, commands: list[c.Command]) -> list[c.Result]:
-        """Commands that follow one another; each is answered, the first error is raised."""
+    def execute_together(self, commands: Sequence[c.Command], *, despite: tuple[type[BraidError], ...] = ()) -> None:
+        """Commands that follow one another, in as few commits as can be; the first error but `despite` is raised."""
+        if not commands:
+            return
         self._check_open()
         pendings = [Pending(command) for command in commands]
-        for pending in pendings[:-1]:
-            self.committer.submit(pending)
-        self.committer.carry_out(pendings[-1])
+        self.committer.carry_out(pendings[-1], behind=pendings[:-1])
         for pending in pendings:
-            pending.wait(limits.COMMIT_TIMEOUT_S)
-        answers = [pending.result() for pending in pendings]
+            with contextlib.suppress(*despite):
+                pending.result()
         with self._room:
             self._room.notify_all()
-        return answers
 
     # --- keeping recovery short ----------------------------------------------------------------------------------
 
@@ -244,6 +253,23 @@ class Writer(Replica):
             with self._room:
                 self._room.notify_all()
             self._release()
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    """A forked child shares its parent's files, and would write over what the parent acknowledged."""
+    for writer in _writers:
+        writer.committer.disown(
+            Unavailable(
+                "this braid belongs to the process that opened it, and this process was forked from that one: write "
+                "there, or close it there and open it here"
+            )
+        )
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def load_snapshot(files: Files) -> tuple[int, Forest, dict[int, bytes]]:

@@ -52,6 +52,8 @@ def begin_file(files: Files, path: str, data: bytes) -> File:
         file.write(0, data)
     except BaseException:
         file.close()
+        with contextlib.suppress(OSError):  # on a full disk it would take what little room there is
+            files.remove(unfinished)
         raise
     return file
 

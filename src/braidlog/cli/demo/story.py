@@ -72,8 +72,8 @@ class _Story:
         self.narrator = narrator
         self.name = _free_name(braid, "orders")
         self.log = braid.create(self.name)
+        self.consumer = Consumer(self.log)  # before the first order, so that it sees every one
         self.orders = Orders(self.log)
-        self.consumer = Consumer(self.log)
         self.held: list[float] = []  # microseconds of the appends during holds
         self.holds: list[Hold] = []
 
