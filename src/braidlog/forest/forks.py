@@ -174,9 +174,9 @@ def promote(forest: Forest, fork: Log) -> list[int]:
 
     insertions = Insertions(fork.view.index)
     parent.view = View(old.index.merged(fork.fork_point, fork.view.index), old.up)
-    shared = set(map(id, old.index.segments))
+    shared = set(old.index.segments)
     for segment in parent.view.index.segments:
-        if id(segment) not in shared and any(block in forest.space.inline for block in segment.block):
+        if segment not in shared and any(block in forest.space.inline for block in segment.block):
             forest.space.watch(segment, parent)
     parent.own += fork.own
     parent.own_size += fork.own_size
