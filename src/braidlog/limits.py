@@ -54,6 +54,8 @@ KEEPER_PERIOD_S: Final = 1.0  # how often the background work looks around
 
 # Memory and waiting.
 CACHE_BYTES: Final = 128 * MIB
+READERS: Final = 4  # blocks that a large read fetches side by side
+READ_ASIDE_BYTES: Final = 2 * MIB  # what makes a read large
 SUBMIT_OUTSTANDING_BYTES_MAX: Final = 64 * MIB
 SUBSCRIBE_FETCH_BYTES: Final = 1 * MIB
 SUBSCRIBE_FETCH_RECORDS: Final = 4096

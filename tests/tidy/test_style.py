@@ -29,6 +29,7 @@ UNITS = {
     "RUNS",
     "S",
     "STORERS",
+    "READERS",
     "THREADS",
     "TOMBSTONES",
     "WRITERS",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
@@ -70,6 +71,7 @@ class Replica:
         self.cache: BlockCache[pa.RecordBatch | Batch] = BlockCache(limits.CACHE_BYTES)
         self.littered = True  # something may have become unreachable since the last collection
         self.version = 0
+        self._readers = ThreadPoolExecutor(limits.READERS, thread_name_prefix="braidlog-reader")
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
         self._closed = False
@@ -131,6 +133,7 @@ class Replica:
     def _close_reading(self) -> None:
         self._closed = True
         self._announce()
+        self._readers.shutdown()
         self.store.close()
 
     # --- what there is -------------------------------------------------------------------------------------------
@@ -311,8 +314,7 @@ class Replica:
             return end
 
     def read_arrow(self, log_id: int, start: int, stop: int | None) -> pa.Table:
-        blocks: dict[int, pa.RecordBatch] = {}  # pieces of one block share its memory, so it is kept anyway
-        return with_positions(self._fetch(log_id, start, stop, lambda piece: self._columns_of(piece, blocks)))
+        return with_positions(self._fetch_all(log_id, start, stop, self._columns_of))
 
     def diff(self, log_id: int, max_records: int | None) -> Diff:
         """The records of a fork from its fork point on, each marked as its own or its parent's."""
@@ -373,7 +375,11 @@ class Replica:
         return start, max(start, at.readable if stop is None else min(stop, at.readable))
 
     def _fetch(self, log_id: int, start: int, stop: int | None, of: Callable[[Piece], T]) -> list[T]:
-        """Apply `of` to each piece of a range; plan again while objects vanish under it."""
+        """Apply `of` to each piece of a range."""
+        return self._fetch_all(log_id, start, stop, lambda pieces: [of(piece) for piece in pieces])
+
+    def _fetch_all(self, log_id: int, start: int, stop: int | None, of: Callable[[list[Piece]], T]) -> T:
+        """Apply `of` to the pieces of a range; plan again while objects vanish under it."""
         self._check_readable()
         for _ in range(limits.OBJECT_GONE_RETRIES):
             with self.lock:
@@ -382,11 +388,14 @@ class Replica:
                 pieces = self._pieces(log, low, high)
                 name = log.name
             try:
-                return [of(piece) for piece in pieces]
+                return of(pieces)
             except FileNotFoundError as error:
                 missing = error
             except Corrupt as error:
                 raise Corrupt(f"log {name!r}, positions {low} to {high}: {error}") from error
+            except RuntimeError:
+                self._check_readable()  # closed meanwhile: its readers are gone
+                raise
             except OSError as error:
                 raise Unavailable(f"log {name!r}, positions {low} to {high} cannot be read now: {error}") from error
             self._object_vanished()
@@ -422,23 +431,34 @@ class Replica:
         _check_rows(piece, len(found))
         return found
 
-    def _columns_of(self, piece: Piece, blocks: dict[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
-        whole = blocks.get(piece.block)
-        if whole is None:
-            whole = to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
-            blocks[piece.block] = whole
-        columns = whole.slice(piece.row, piece.rows)
-        _check_rows(piece, columns.num_rows)
-        return piece.position, columns
+    def _columns_of(self, pieces: list[Piece]) -> list[tuple[int, pa.RecordBatch]]:
+        blocks = self._blocks_of(pieces)
+        parts: list[tuple[int, pa.RecordBatch]] = []
+        for piece in pieces:
+            columns = blocks[_home(piece)].slice(piece.row, piece.rows)
+            _check_rows(piece, columns.num_rows)
+            parts.append((piece.position, columns))
+        return parts
+
+    def _blocks_of(self, pieces: list[Piece]) -> dict[tuple[str, int], pa.RecordBatch]:
+        """Each block that pieces stand in, fetched once. Large reads fetch and check several side by side."""
+        homes = {_home(piece): piece for piece in pieces}
+        size = sum(piece.place.length for piece in homes.values() if piece.place is not None)
+        if len(homes) > 1 and size >= limits.READ_ASIDE_BYTES:
+            return dict(zip(homes, self._readers.map(self._block_of, homes.values()), strict=True))
+        return {home: self._block_of(piece) for home, piece in homes.items()}
+
+    def _block_of(self, piece: Piece) -> pa.RecordBatch:
+        return to_arrow([self._inline(piece)]) if piece.payload is not None else self._stored(piece, keep=False)
 
     def _timestamps_of(self, piece: Piece) -> Iterable[int]:
-        columns = self._columns_of(piece, {})[1]
+        [(_, columns)] = self._columns_of([piece])
         timestamps: list[int] = columns.column("timestamp").cast(pa.int64()).to_pylist()
         return timestamps
 
     def _inline(self, piece: Piece) -> Batch:
         assert piece.payload is not None
-        key = ("", piece.block)
+        key = _home(piece)
         known = self.cache.get(key)
         if isinstance(known, Batch):
             return known
@@ -449,7 +469,7 @@ class Replica:
     def _stored(self, piece: Piece, *, keep: bool) -> pa.RecordBatch:
         place = piece.place
         assert place is not None
-        key = (place.object, place.offset)
+        key = _home(piece)
         known = self.cache.get(key)
         if known is not None:
             return known
@@ -497,6 +517,11 @@ def _check_rows(piece: Piece, found: int) -> None:
         raise Corrupt(
             f"block {piece.block} has {found} of the {piece.rows} rows from {piece.row} on: run `braid doctor`"
         )
+
+
+def _home(piece: Piece) -> tuple[str, int]:
+    """What tells the block that a piece stands in from all others: where it is, or its number while it is inline."""
+    return (piece.place.object, piece.place.offset) if piece.place is not None else ("", piece.block)
 
 
 def _weight(record: Record) -> int:
