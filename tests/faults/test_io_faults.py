@@ -583,10 +583,10 @@ def test_a_flipped_bit_is_found_and_named_and_never_believed(specimen: Specimen)
 
 
 @pytest.mark.soak
-def test_every_flipped_bit_is_found_and_named_and_never_believed(specimen: Specimen) -> None:
+def test_a_flipped_bit_in_any_byte_is_found_and_named_and_never_believed(specimen: Specimen) -> None:
+    rng = Random(6)
     for path, offset in specimen.places():
-        for bit in range(8):
-            look_at_flip(specimen, path, offset, bit)
+        look_at_flip(specimen, path, offset, rng.randrange(8))
 
 
 def sampled(specimen: Specimen, rng: Random, count: int) -> list[tuple[str, int]]:

@@ -49,12 +49,13 @@ class Forest:
     def __init__(self) -> None:
         self.logs: dict[int, Log] = {}
         self.names: dict[str, Log] = {}
-        # Both forget their oldest entry again and again, which a plain dict can only find by walking over holes.
+        # These forget their oldest entry again and again, which a plain dict can only find by walking over holes.
         self.ends: OrderedDict[int, End] = OrderedDict()
         self.space = Space()
         self.next_id = 1
         self.outcomes: OrderedDict[bytes, Outcome | c.Result] = OrderedDict()  # settled
         self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
+        self.decided: OrderedDict[bytes, Outcome] = OrderedDict()  # of those whose position was withheld
         self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
         self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
             c.Append: self._append,
@@ -96,7 +97,7 @@ class Forest:
 
     def recall(self, request: bytes) -> c.Result | None:
         """What a request that was applied before answered; positions withheld then are told if they are final now."""
-        known = self.pending.get(request) or self.outcomes.get(request)
+        known = self.pending.get(request) or self.decided.get(request) or self.outcomes.get(request)
         if isinstance(known, Outcome):
             return repeat(known)
         return known
@@ -171,7 +172,9 @@ class Forest:
         for outcome in outcomes:
             outcome.withheld = False
             if outcome.request and self.pending.pop(outcome.request, None) is not None:
-                self._remember(outcome.request, outcome)
+                self.decided[outcome.request] = outcome  # kept longer: somebody was told to ask for it
+        while len(self.decided) > limits.DECIDED_KEPT_MAX:
+            self.decided.popitem(last=False)
 
     def bury(self, log: Log, kind: str, tail: int) -> None:
         """The log is out of the tree already; now it is out of the forest."""

@@ -101,6 +101,7 @@ class _State(msgspec.Struct, array_like=True):
     ends: list[tuple[int, str, str, int, int]]
     outcomes: list[_Outcome]
     pending: list[int]
+    decided: list[int]
     settled: list[tuple[bytes, int, c.Result | None]]  # request, outcome or NONE, else the answer
 
 
@@ -144,6 +145,7 @@ class _Freezer:
         ]
         settled = [self._settled(request, known) for request, known in forest.outcomes.items()]
         pending = [self._outcome(outcome) for outcome in forest.pending.values()]
+        decided = [self._outcome(outcome) for outcome in forest.decided.values()]
         return _State(
             VERSION,
             forest.next_id,
@@ -160,6 +162,7 @@ class _Freezer:
             [(log_id, *end) for log_id, end in forest.ends.items()],
             [_Outcome(o.request, o.log, o.first, o.count, o.withheld) for o in self.outcomes],
             pending,
+            decided,
             settled,
         )
 
@@ -291,6 +294,7 @@ class _Thawer:
             views.append(View(index, ways[packed.way] if packed.way != NONE else None))
         outcomes = [Outcome(o.request, o.log, o.first, o.count, o.withheld) for o in state.outcomes]
         forest.pending = {outcomes[number].request: outcomes[number] for number in state.pending}
+        forest.decided.update((outcomes[number].request, outcomes[number]) for number in state.decided)
         for request, number, answer in state.settled:
             forest.outcomes[request] = answer if answer is not None else outcomes[number]
 
