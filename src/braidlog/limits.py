@@ -25,7 +25,7 @@ REQUEST_ID_BYTES: Final = 16
 SEGMENT_RUNS_MAX: Final = 65_536  # runs in one segment of an index before a new one is begun
 TOUR_DEPTH_MIN: Final = 64  # trees deeper than this keep a balanced tour, shallower ones walk their path
 OUTCOMES_KEPT_MAX: Final = 4_096  # answered requests that can still be resolved, oldest forgotten first
-DECIDED_KEPT_MAX: Final = 131_072  # the same of appends whose position a hold had withheld
+DECIDED_OUTCOMES_KEPT_MAX: Final = 131_072  # the same of appends whose position a hold had withheld
 TOMBSTONES_KEPT_MAX: Final = 16_384  # ended logs whose end can still be told
 
 # Promotable forks.

@@ -173,7 +173,7 @@ class Forest:
             outcome.withheld = False
             if outcome.request and self.pending.pop(outcome.request, None) is not None:
                 self.decided[outcome.request] = outcome  # kept longer: somebody was told to ask for it
-        while len(self.decided) > limits.DECIDED_KEPT_MAX:
+        while len(self.decided) > limits.DECIDED_OUTCOMES_KEPT_MAX:
             self.decided.popitem(last=False)
 
     def bury(self, log: Log, kind: str, tail: int) -> None:

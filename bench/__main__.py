@@ -1,0 +1,51 @@
+"""All figures, or those that are named, each in a process of its own: `python -m bench [--quick] [name ...]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from bench.harness import parser
+
+FIGURES: Final = (
+    "fork_latency",
+    "parent_throughput",
+    "many_forks",
+    "metadata_memory",
+    "lookup_depth",
+    "promote",
+    "deep_and_wide",
+    "durable_appends",
+    "large_batches",
+    "single_append",
+    "sequential_read",
+    "scaling",
+    "reopening",
+    "readme",
+)
+
+
+def main() -> None:
+    arguments = parser("Run the figures of braidlog.")
+    arguments.add_argument("figures", nargs="*", metavar="figure", help=f"of {', '.join(FIGURES)}; all by default")
+    given = arguments.parse_args()
+    unknown = [name for name in given.figures if name not in FIGURES]
+    if unknown:
+        arguments.error(f"no figure is named {', '.join(unknown)}: there are {', '.join(FIGURES)}")
+    passed_on = ["--dir", str(given.dir)]
+    passed_on += ["--quick"] if given.quick else []
+    passed_on += ["--strict"] if given.strict else []
+    passed_on += ["--out", str(given.out)] if given.out else []
+    failed = [
+        name
+        for name in given.figures or FIGURES
+        if subprocess.run([sys.executable, "-m", f"bench.{name}", *passed_on], check=False).returncode
+    ]
+    if failed:
+        print(f"\nmissed a target or failed: {', '.join(failed)}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
