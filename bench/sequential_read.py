@@ -17,6 +17,7 @@ from bench.harness import MIB, Figure, Options
 
 OURS: Final = "braidlog, read_arrow"
 THEIRS: Final = "pyarrow, the same files without mmap"
+BATCHES_PER_STEP: Final = 4  # as many as an object takes
 
 
 def measure(options: Options) -> Figure:
@@ -44,13 +45,11 @@ def measure(options: Options) -> Figure:
             parts = log.plan().parts
             assert all(part.object is not None for part in parts), "something is not packed yet"
             names = dict.fromkeys(str(part.object) for part in parts)
-            step = -(-log.tail() // len(names))
+            step = BATCHES_PER_STEP * len(values)
             files = [path / "objects" / name for name in names]
-            taken = harness.interleave(
-                {OURS: partial(_read_arrow, log, step, wanted), THEIRS: partial(_pyarrow, files, wanted)},
-                options.pick(9, 3),
-                before=lambda: harness.warm_memory(3 * total),
-            )
+            variants = {OURS: partial(_read_arrow, log, step, wanted), THEIRS: partial(_pyarrow, files, wanted)}
+            harness.interleave(variants, 1)  # so that both have the memory they need
+            taken = harness.interleave(variants, options.pick(21, 5))
         ours.add(size, taken[OURS])
         theirs.add(size, taken[THEIRS])
         figure.at_least(f"{OURS} over {THEIRS}, records of {size} B", harness.paired(taken[OURS], taken[THEIRS]), 0.5)
