@@ -15,7 +15,7 @@ from braidlog import limits
 from braidlog.client.braid import Braid
 from braidlog.client.opening import serve
 from braidlog.embedded.follower import Follower
-from braidlog.errors import InvalidArgument, NotFound, OutcomeUnknown
+from braidlog.errors import InvalidArgument, NotFound, OutcomeUnknown, Unavailable
 from braidlog.metadata.directory import WriterLock
 from braidlog.objects.files import OsFiles
 from braidlog.objects.memory_files import MemoryFiles
@@ -304,3 +304,21 @@ def test_a_reader_in_another_process_follows_everything_a_writer_does(
             workload.run(place, 1)
             assert reader.ask(workload.ledger) == ""
     place.braid.close()
+
+
+def test_a_read_error_that_passes_is_told_and_then_forgotten() -> None:
+    disk = MemoryFiles()
+    with serve(disk, "memory://", folder=None) as writer:
+        log = writer.create("log")
+        log.append(b"before")
+        files = FaultyFiles(disk)
+        follower = Follower(files, folder=None)
+        reader = Braid(follower, "memory://", read_only=True)
+        files.fail_always("read", OSError(5, "the disk does not answer"))
+        log.append(b"meanwhile")
+        with pytest.raises(Unavailable, match="tried again"):
+            follower.poll()
+        files.mend()
+        follower.poll()
+        assert [record.value for record in reader.log("log").read(0)] == [b"before", b"meanwhile"]
+        reader.close()

@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
+from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome
 from braidlog.objects.format import ObjectWriter
@@ -228,7 +228,7 @@ class Committer:
         batch += [pending.command for pending in taken]
         try:
             self._write(_encoder.encode(batch))
-        except Unavailable as refusal:  # nothing was written
+        except (Unavailable, InvalidArgument) as refusal:  # nothing was written
             for pending in taken:
                 pending.finish(refusal)
             return

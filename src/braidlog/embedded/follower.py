@@ -14,7 +14,7 @@ from braidlog import limits
 from braidlog.embedded.committer import Pending
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import absorb_frame, load_snapshot
-from braidlog.errors import BraidError, InvalidArgument, NotFound, Unavailable
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
 from braidlog.metadata import directory
 from braidlog.metadata.log_follower import LogFollower, Superseded
@@ -47,18 +47,34 @@ class Follower(Replica):
         self._thread.start()
 
     def poll(self) -> bool:
-        """Take in what became durable since; says whether there was something."""
+        """Take in what became durable since; says whether there was something.
+
+        What is corrupt stays so. Any other failure may pass: the next poll tries again, and until one succeeds reading
+        says what is the matter instead of showing what may be old.
+        """
         with self._polling:
-            if self._failure is not None:
+            if isinstance(self._failure, Corrupt):
                 raise self._failure
             try:
-                frames = self._follower.poll()
-            except Superseded:
-                self._reload()
-                return True
-            for sequence, payload in frames:
-                absorb_frame(self, sequence, payload)
-            return bool(frames)
+                taken = self._take_in()
+            except Corrupt as error:
+                self._failure = error
+                raise
+            except (BraidError, OSError) as error:
+                self._failure = Unavailable(f"cannot follow the writer now: {error}; it is tried again by itself")
+                raise self._failure from error
+            self._failure = None
+            return taken
+
+    def _take_in(self) -> bool:
+        try:
+            frames = self._follower.poll()
+        except Superseded:
+            self._reload()
+            return True
+        for sequence, payload in frames:
+            absorb_frame(self, sequence, payload)
+        return bool(frames)
 
     def _reload(self) -> None:
         for _ in range(limits.OBJECT_GONE_RETRIES):
@@ -77,13 +93,17 @@ class Follower(Replica):
         raise Unavailable("the writer drops its command log faster than this process can follow: try again")
 
     def _run(self) -> None:
+        failing = False
         while not self._stop.wait(limits.READ_ONLY_POLL_S):
             try:
                 self.poll()
-            except (BraidError, OSError) as error:
-                self._failure = error if isinstance(error, BraidError) else Unavailable(str(error))
-                self._announce()
-                return
+                failing = False
+            except BraidError as error:
+                if not failing:  # those who wait look again, and are told; once is enough
+                    self._announce()
+                failing = True
+                if isinstance(error, Corrupt):
+                    return
 
     def _object_vanished(self) -> None:
         self.poll()
