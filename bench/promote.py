@@ -30,20 +30,15 @@ def measure(options: Options) -> Figure:
     )
     rounds = options.pick(11, 4)
     sizes = [100, 1_000, 10_000, options.pick(100_000, 20_000)]
-    after, before, stored = figure.line(AFTER), figure.line(BEFORE), figure.line(STORED)
-    flat = {BEFORE: list[float](), STORED: list[float]()}
-    linear: list[float] = []
-    for size in sizes:
-        linear.append(min(_promotions(after, size, 100_000 if not options.quick else 10_000, size, rounds, "")))
     lengths = [1_000, 10_000, 100_000, options.pick(1_000_000, 200_000)]
-    for length in lengths:
-        flat[BEFORE].append(min(_promotions(before, length, length, 1_000, rounds, "inline")))
-        flat[STORED].append(min(_promotions(stored, length, length, 1_000, rounds, "stored")))
-    for label, times in flat.items():
-        figure.at_most(
-            f"{lengths[-1]:,} over {lengths[0]:,} runs before the fork point: {label}", max(times) / min(times), 1.5
-        )
+    longest = options.pick(100_000, 10_000)
+    linear = _line(figure, AFTER, {size: _Promotions(longest, size, stored=False) for size in sizes}, rounds)
     growth = (linear[-1] / linear[1]) / (sizes[-1] / sizes[1])
+    for label in (BEFORE, STORED):
+        flat = _line(figure, label, {n: _Promotions(n, 1_000, stored=label == STORED) for n in lengths}, rounds)
+        figure.at_most(
+            f"{lengths[-1]:,} over {lengths[0]:,} runs before the fork point: {label}", max(flat) / min(flat), 1.5
+        )
     figure.at_most(f"time per run, {sizes[-1]:,} over {sizes[1]:,} runs after the fork point", growth, 1.5)
 
     api, copy = figure.line(API), figure.line(COPY)
@@ -57,20 +52,32 @@ def measure(options: Options) -> Figure:
     return figure
 
 
-def _promotions(line: harness.Line, x: int, length: int, own: int, rounds: int, how: str) -> list[float]:
-    """Microseconds of promotions of a fork with `own` runs, behind `length` runs of its parent."""
-    forest = Forest()
-    stored = variants.register(forest) if how == "stored" else ""
-    log = variants.root(forest)
-    variants.fill(forest, log, length, stored=stored)
-    taken = []
-    for _ in range(rounds):
-        fork = variants.cfork(forest, log, promotable=True)
-        variants.fill(forest, fork, own, stored=stored)
-        taken.append(harness.seconds(partial(forest.apply, c.Promote(fork))) * 1e6)
-        assert fork not in forest.logs, "it was not promoted"
-    line.add(x, taken)
-    return taken
+def _line(figure: Figure, label: str, forests: dict[int, _Promotions], rounds: int) -> list[float]:
+    """Promote in all forests in turn; the fastest of each."""
+    taken = harness.interleave({str(x): promotions.once for x, promotions in forests.items()}, rounds)
+    line = figure.line(label)
+    for x in forests:
+        line.add(x, taken[str(x)])
+    return [min(times) for times in taken.values()]
+
+
+class _Promotions:
+    """Promotions of forks with `own` runs, behind `length` runs of their parent."""
+
+    def __init__(self, length: int, own: int, *, stored: bool) -> None:
+        self._forest = Forest()
+        self._own = own
+        self._stored = variants.register(self._forest) if stored else ""
+        self._log = variants.root(self._forest)
+        variants.fill(self._forest, self._log, length, stored=self._stored)
+
+    def once(self) -> float:
+        """Microseconds of one promotion."""
+        fork = variants.cfork(self._forest, self._log, promotable=True)
+        variants.fill(self._forest, fork, self._own, stored=self._stored)
+        took = harness.seconds(partial(self._forest.apply, c.Promote(fork)))
+        assert fork not in self._forest.logs, "it was not promoted"
+        return took * 1e6
 
 
 def _records(records: int) -> list[list[bytes]]:
