@@ -199,7 +199,7 @@ class Keeper:
         self._packed_at = writer.clock.monotonic_s()
         self._idle_since = writer.clock.monotonic_s()
         self._seen = writer.version
-        writer.on_full = self._wake.set  # type: ignore[method-assign]
+        writer.on_full = self._wake.set
         self.upkeep.expire()
         self._thread = threading.Thread(target=self._run, name="braidlog-keeper", daemon=True)
         self._thread.start()

@@ -70,6 +70,7 @@ class Writer(Replica):
             self._objects_named = 0
             self._snapshot_bytes = 0
             self._room = threading.Condition()
+            self.on_full: Callable[[], object] = lambda: None  # called when much rides inline; wakes the keeper
         except BaseException:
             self.log.close()
             raise
@@ -157,9 +158,6 @@ class Writer(Replica):
         refusal = self.crowded(command)
         if refusal is not None:
             raise refusal
-
-    def on_full(self) -> None:
-        """Called when much rides inline; the keeper replaces this to be woken."""
 
     def _store_object(self, writer: ObjectWriter) -> tuple[c.Register, list[tuple[int, int, int]]]:
         """Make an object durable; answers how to register it and where its blocks are."""
