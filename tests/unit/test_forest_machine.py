@@ -7,6 +7,7 @@ import pytest
 from braidlog import limits
 from braidlog.errors import ConditionFailed, Corrupt, Gone
 from braidlog.forest import commands as c
+from braidlog.forest import invariants
 from braidlog.forest.machine import Forest
 from braidlog.forest.state import freeze, thaw
 
@@ -77,3 +78,25 @@ def test_a_thawed_deep_tree_keeps_its_tour() -> None:
 def test_bytes_that_are_no_forest_are_corrupt(data: bytes) -> None:
     with pytest.raises(Corrupt):
         thaw(data)
+
+
+@pytest.mark.parametrize("thawed", [False, True])
+def test_packing_joins_nothing_over_the_point_where_a_promotion_cut_a_shared_segment(thawed: bool) -> None:
+    """Bytes before and behind the cut are counted apart for ever: another promotion may ask for one side of it."""
+    forest = planted(
+        c.CFork(1, "outer", 0, promotable=True),
+        c.Append(2, 10, 1000, 0, 0, b"-"),
+        c.CFork(2, "inner", 0, promotable=True),
+        c.Append(3, 1, 1, 0, 0, b"-"),
+        c.Append(2, 10, 10, 0, 0, b"-"),
+        c.Promote(3),
+    )
+    if thawed:
+        forest = thaw(freeze(forest))
+    first, _, last = forest.space.inline
+    forest.apply(c.Opened(1, 0))
+    forest.apply(c.Register("00000001-00000001.arrow", 1, 100, 0, 0))
+    packed = c.PackedBlock(2, 0, 100, 0, [first, last], [10, 10])
+    assert isinstance(forest.apply(c.Pack("00000001-00000001.arrow", [packed])), c.Collected)
+    assert forest.apply(c.Promote(2)) == c.Promotion(True, [2])
+    assert invariants.broken(forest) == []

@@ -36,13 +36,15 @@ class Segment:
     """Up to SEGMENT_RUNS_MAX runs as parallel columns.
 
     Invariants: `start` ascends strictly; `total` and `sizes` are running sums that continue from `base_total` and
-    `base_size`; every run before `settled` stands in an object.
+    `base_size`; every run before `settled` stands in an object; some run begins at each of the `cuts`, where an index
+    that shares the segment stops looking at it.
     """
 
     __slots__ = (
         "base_size",
         "base_total",
         "block",
+        "cuts",
         "greatest",
         "least",
         "row",
@@ -56,6 +58,7 @@ class Segment:
         self.base_total = base_total
         self.base_size = base_size
         self.settled = 0
+        self.cuts: list[int] = []
         self.start = array("q")
         self.total = array("q")
         self.sizes = array("q")
@@ -101,7 +104,8 @@ class Segment:
     def rename(self, moved: Mapping[int, tuple[int, int]], inline: Container[int], barrier: int) -> bool:
         """Point runs at the blocks they were packed into, and join neighbours that became consecutive rows.
 
-        Nothing at or beyond `barrier` is joined: a promotion may still have to insert records between those runs.
+        Nothing at or beyond `barrier` is joined: a promotion may still have to insert records between those runs. Nor
+        is anything joined over a cut: how many bytes lie on either side of it could not be told any more.
         Returns whether runs that stand inline remain.
         """
         first = self.settled
@@ -125,6 +129,7 @@ class Segment:
                 and last.start + last.rows == run.start
                 and last.row + last.rows == run.row
                 and run.start < barrier
+                and run.start not in self.cuts
             ):
                 last = Run(
                     last.start,
@@ -262,6 +267,8 @@ class Index:
         keep = bisect_left(self.lows, fork_point)
         result.lows = self.lows[:keep]
         result.segments = self.segments[:keep]
+        if keep and self.segments[keep - 1].start and self.segments[keep - 1].start[-1] >= fork_point:
+            self.segments[keep - 1].cuts.append(fork_point)
         segment = Segment(*self.own_before(fork_point))
         result.lows.append(fork_point if keep else 0)
         result.segments.append(segment)

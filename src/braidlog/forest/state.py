@@ -32,6 +32,7 @@ class _Segment(msgspec.Struct, array_like=True):
     base_size: int
     settled: int
     columns: list[bytes]  # little-endian 64-bit integers
+    cuts: list[int] = []
 
 
 class _View(msgspec.Struct, array_like=True):
@@ -242,12 +243,13 @@ def _pack_segment(segment: Segment) -> _Segment:
             column = array("q", column)
             column.byteswap()
         columns.append(column.tobytes())
-    return _Segment(segment.base_total, segment.base_size, segment.settled, columns)
+    return _Segment(segment.base_total, segment.base_size, segment.settled, columns, segment.cuts)
 
 
 def _unpack_segment(packed: _Segment) -> Segment:
     segment = Segment(packed.base_total, packed.base_size)
     segment.settled = packed.settled
+    segment.cuts = packed.cuts
     for name, data in zip(_COLUMNS, packed.columns, strict=True):
         column = array("q")
         column.frombytes(data)
