@@ -26,6 +26,7 @@ class Info(Struct, frozen=True, kw_only=True):
     parent: str | None  # what it was forked from
     fork_point: int | None  # it shares the positions below this with its parent
     promotable: bool
+    dedicated: bool  # a service should give it a broker of its own
     discipline: str
     start: int  # the first position not trimmed
     tail: int  # the true next position
@@ -41,6 +42,15 @@ class Info(Struct, frozen=True, kw_only=True):
     owner: str
     labels: dict[str, str]
     retention: Retention | None
+
+
+class Consumer(Struct, frozen=True, kw_only=True):
+    """How far a consumer of a log got."""
+
+    name: str
+    position: int  # of the first record that it has not dealt with
+    lag: int  # records between that and the first position that cannot be read now
+    updated: datetime  # when it was committed last, here or where it was inherited from
 
 
 class Ancestor(Struct, frozen=True, kw_only=True):
@@ -89,7 +99,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What became of a request.
 
     `what` is "append", "create" (a log or fork came to life), "promote", "end" (by a squash or a drop) or "change" (a
-    trim or a renewal).
+    trim, a renewal or a consumer's commit).
     """
 
     request_id: str

@@ -19,13 +19,18 @@ LABEL_CHARS_MAX: Final = 1024
 OWNER_CHARS_MAX: Final = 256
 WRITER_CHARS_MAX: Final = 256
 WRITERS_PER_LOG_MAX: Final = 100_000
-REQUEST_ID_BYTES: Final = 16
+REQUEST_ID_BYTES: Final = 16  # 8 of the client, 8 of a number that ascends
+CLIENT_ID_BYTES: Final = 8
+CONSUMER_CHARS_MAX: Final = 256
+CONSUMERS_PER_LOG_MAX: Final = 10_000
 
 # What the forest remembers.
 SEGMENT_RUNS_MAX: Final = 65_536  # runs in one segment of an index before a new one is begun
 TOUR_DEPTH_MIN: Final = 64  # trees deeper than this keep a balanced tour, shallower ones walk their path
 OUTCOMES_KEPT_MAX: Final = 4_096  # answered requests that can still be resolved, oldest forgotten first
 DECIDED_OUTCOMES_KEPT_MAX: Final = 131_072  # the same of appends whose position a hold had withheld
+CLIENTS_KEPT_MAX: Final = 10_000  # clients whose outcomes are kept until they settle them, the longest silent go first
+CLIENT_OUTCOMES_KEPT_MAX: Final = 8_192  # of one client, beyond those above; the lowest numbers go first
 TOMBSTONES_KEPT_MAX: Final = 16_384  # ended logs whose end can still be told
 
 # Promotable forks.

@@ -226,11 +226,11 @@ class World:
         Nothing may go that is neither too old nor more than the bytes to keep, and no whole run may stay that is.
         """
         command = c.Retain(self._id(step.log), self.now)
+        self.commands.append(command)
         if self.oracle.living.get(command.log) is None:
             result = self.forest.apply(command)
             same("answer", step, isinstance(result, BraidError), True)
             return
-        self.commands.append(command)
         log, naive = self.forest.logs[command.log], self.oracle.living[command.log]
         oldest = command.now - naive.retain_age_us if naive.retain_age_us != NONE else -1
         keep = naive.retain_bytes if naive.retain_bytes != NONE else 1 << 60

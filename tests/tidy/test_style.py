@@ -18,7 +18,9 @@ MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home
 UNITS = {
     "BYTES",
     "CHARS",
+    "CLIENTS",
     "COMMANDS",
+    "CONSUMERS",
     "DEPTH",
     "HEADERS",
     "LABELS",

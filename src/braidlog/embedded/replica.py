@@ -87,6 +87,8 @@ class Replica:
 
     def _absorb_one(self, command: c.Command) -> c.Result | BraidError:
         answer = self.forest.apply(command)
+        if isinstance(command, c.Again):
+            command = command.command
         if isinstance(command, c.Append):
             if isinstance(answer, c.Appended) and answer.block != NONE and command.payload:
                 self.payloads[answer.block] = command.payload
@@ -188,6 +190,7 @@ class Replica:
                 parent=self._parent_name(log),
                 fork_point=log.fork_point if log.kind != "root" else None,
                 promotable=log.promotable,
+                dedicated=log.dedicated,
                 discipline=log.discipline,
                 start=log.start,
                 tail=at.tail,

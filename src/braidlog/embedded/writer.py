@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import limits
+from braidlog.embedded import orphans
 from braidlog.embedded.clock import Clock
 from braidlog.embedded.committer import Committer, Pending
 from braidlog.embedded.replica import COMMANDS, Replica, closed
@@ -53,8 +54,7 @@ class Writer(Replica):
         self.clock = clock
         self._release = release
         self._closing = False
-        if directory.read_format(files) is None:
-            directory.write_format(files, uuid.uuid4().hex)
+        directory.bring_format(files, uuid.uuid4().hex)
         snapshots.sweep_unfinished(files)
         after, forest, payloads = load_snapshot(files)
         super().__init__(forest, payloads, FileStore(files), folder)
@@ -77,7 +77,7 @@ class Writer(Replica):
         self.committer = Committer(self._store_object, self._write, self._apply)
         _writers.add(self)
         try:
-            self.execute(c.Opened(self.forest.space.epoch + 1, clock.now_us()))
+            self.execute(c.Opened(self.forest.space.newest_epoch + 1, clock.now_us()))
             self._sweep_orphans()
         except BaseException:
             self.committer.stop(closed())
@@ -227,11 +227,7 @@ class Writer(Replica):
 
     def _sweep_orphans(self) -> None:
         """Objects that nobody registered before this epoch can never be registered: remove them."""
-        known = self.forest.space.objects
-        self.store.sweep_unfinished()
-        for name in self.store.list():
-            if name not in known:
-                self.store.delete(name)
+        orphans.sweep(self.forest.space, self.store)
 
     def close(self) -> None:
         """Stop. What the keeper packed is checkpointed, and the log's end is marked."""

@@ -17,7 +17,10 @@ NONE: Final = -1  # an integer field that was not given
 
 
 class Opened(Struct, tag="opened", array_like=True, frozen=True):
-    """A writer took over. Objects named in older epochs can no longer be registered."""
+    """A writer took over, with an epoch of its own above all that were given before.
+
+    What the writer before it stored can no longer be registered; what admitted uploaders store still can.
+    """
 
     epoch: int
     now: int
@@ -53,6 +56,7 @@ class Append(Struct, tag="append", array_like=True, frozen=True):
     writer: str = ""
     sequence: int = NONE
     request: bytes = b""
+    row: int = 0  # where in the object's block it begins: appends of one log may share a block
 
 
 class CFork(Struct, tag="cfork", array_like=True, frozen=True):
@@ -67,6 +71,7 @@ class CFork(Struct, tag="cfork", array_like=True, frozen=True):
     labels: dict[str, str] = {}
     owner: str = ""
     request: bytes = b""
+    dedicated: bool = False  # a service should give it a broker of its own
 
 
 class SFork(Struct, tag="sfork", array_like=True, frozen=True):
@@ -125,6 +130,62 @@ class Retain(Struct, tag="retain", array_like=True, frozen=True):
 
     log: int
     now: int
+
+
+class Commit(Struct, tag="commit", array_like=True, frozen=True):
+    """A consumer has dealt with everything below `position`, or wants to begin there again."""
+
+    log: int
+    consumer: str
+    position: int
+    now: int
+    request: bytes = b""
+
+
+class ForgetConsumer(Struct, tag="forget-consumer", array_like=True, frozen=True):
+    log: int
+    consumer: str
+    request: bytes = b""
+
+
+class Settle(Struct, tag="settle", array_like=True, frozen=True):
+    """A client has its answers to all its requests below `floor`, and will never ask for them again.
+
+    A client's first one (with floor 0) comes before its first request: from then on its outcomes are kept until it
+    settles them.
+    """
+
+    client: bytes
+    floor: int
+
+
+class Again(Struct, tag="again", array_like=True, frozen=True):
+    """A command that was sent before, first when its sender had seen the forest at `applied == since`, or later.
+
+    It answers what it answered then. If it certainly never took effect it is applied as new; if that is not certain,
+    the answer is OutcomeUnknown and nothing changes.
+    """
+
+    command: Command
+    since: int
+
+    @property
+    def request(self) -> bytes:
+        return b"" if isinstance(self.command, Again) else getattr(self.command, "request", b"")
+
+
+class Admit(Struct, tag="admit", array_like=True, frozen=True):
+    """An epoch for one more uploader of objects, beside the writer's own, until it is retired. Answers the epoch."""
+
+    now: int
+    request: bytes = b""
+
+
+class Retire(Struct, tag="retire", array_like=True, frozen=True):
+    """An admitted uploader is gone. What it stored and did not register never will be."""
+
+    epoch: int
+    request: bytes = b""
 
 
 class Register(Struct, tag="register", array_like=True, frozen=True):
@@ -195,6 +256,12 @@ Command = (
     | Expire
     | Trim
     | Retain
+    | Commit
+    | ForgetConsumer
+    | Settle
+    | Again
+    | Admit
+    | Retire
     | Register
     | Pack
     | Relocate
@@ -234,7 +301,9 @@ class Ended(Struct, tag=True, array_like=True, frozen=True):
 
 
 class Done(Struct, tag=True, array_like=True, frozen=True):
-    """Applied. `value` is the new start of a trim, the new deadline of a renewal, or 0."""
+    """Applied. `value` is the new start of a trim, the new deadline of a renewal, where a consumer stands (or stood, if
+    it was forgotten), a client's floor, an epoch, or 0.
+    """
 
     value: int = 0
 

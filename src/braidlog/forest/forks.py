@@ -66,6 +66,7 @@ def cfork(forest: Forest, parent: Log, command: CFork, name: str) -> Log:
     log.fork_point = at.tail
     log.start = parent.start
     log.promotable = command.promotable
+    log.dedicated = command.dedicated
     log.discipline = parent.discipline
     _describe(log, parent, command)
     if command.promotable and command.lease_us != NONE:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from braidlog import limits
 from braidlog.forest.index import Index
 from braidlog.forest.log import Log
 from braidlog.forest.machine import Forest
@@ -24,6 +25,7 @@ def broken(forest: Forest, *, deep: bool = True) -> list[str]:
         if deep:
             found += _resolves(forest, log)
     found += _space(forest)
+    found += _windows(forest)
     return found
 
 
@@ -41,6 +43,9 @@ def _log(forest: Forest, log: Log) -> Iterator[str]:
         yield f"log {log.name!r} has tail {at.tail}, and the sum along its path is {node.base + path}"
     if not log.start <= at.readable <= at.tail:
         yield f"log {log.name!r}: start {log.start} <= readable {at.readable} <= tail {at.tail} does not hold"
+    for consumer, (position, _) in log.consumers.items():
+        if not 0 <= min(position, log.consumers_ceiling) <= at.readable:
+            yield f"log {log.name!r}: consumer {consumer!r} at {position} is beyond {at.readable}, what is readable"
     if log.parent is not None and log.parent.children.get(log.id) is not log:
         yield f"log {log.name!r} is not among its parent's children"
     if log.parent is not None and log.tree is not log.parent.tree:
@@ -106,3 +111,23 @@ def _space(forest: Forest) -> Iterator[str]:
                 yield "a segment with inline runs is not watched, so packing would miss it"
             if any(b in space.inline for b in segment.block[: segment.settled]):
                 yield "a settled run stands inline"
+    if space.epoch in space.admitted or max((space.epoch, *space.admitted)) > space.newest_epoch:
+        yield f"epochs {space.epoch} and {list(space.admitted)} are not all different, up to {space.newest_epoch}"
+
+
+def _windows(forest: Forest) -> Iterator[str]:
+    windows = forest.windows
+    if len(windows.by_client) > limits.CLIENTS_KEPT_MAX:
+        yield f"{len(windows.by_client)} clients have windows"
+    if max(windows.windows_forgotten_at, windows.outcomes_forgotten_at) > forest.applied:
+        yield f"something will be forgotten later than command {forest.applied}, the last that was applied"
+    for client, window in windows.by_client.items():
+        numbers = sorted(window.outcomes)
+        if sorted(window.order) != numbers or window.order[:1] != numbers[:1]:
+            yield f"the window of client {client.hex()} has its numbers out of order"
+        if numbers and numbers[0] < window.floor:
+            yield f"the window of client {client.hex()} keeps {numbers[0]}, and {window.floor} is settled"
+        if len(numbers) > limits.CLIENT_OUTCOMES_KEPT_MAX:
+            yield f"the window of client {client.hex()} has {len(numbers)} outcomes"
+        if window.whole_since > forest.applied:
+            yield f"the window of client {client.hex()} begins at {window.whole_since}, after all that was applied"

@@ -10,9 +10,13 @@ inherited from. Views are what severed forks pin. A view's content up to the pin
 
 from __future__ import annotations
 
+from typing import Final
+
 from braidlog.forest.commands import NONE
 from braidlog.forest.index import Index
 from braidlog.forest.tails import Marker, Tree
+
+FAR: Final = 1 << 62  # beyond any position
 
 
 class Way:
@@ -75,7 +79,11 @@ class Log:
     __slots__ = (
         "base",
         "children",
+        "consumers",
+        "consumers_ceiling",
+        "consumers_shared",
         "created",
+        "dedicated",
         "depth",
         "discipline",
         "enter",
@@ -128,6 +136,7 @@ class Log:
         self.start = 0
         self.epoch = 0
         self.promotable = False
+        self.dedicated = False
         self.children: dict[int, Log] = {}
         self.promotables: dict[int, Log] = {}
         self.severed: dict[int, Log] = {}  # severed forks whose way up begins in this log
@@ -146,6 +155,9 @@ class Log:
         self.discipline = "eager"
         self.writers: dict[str, Writer] = {}
         self.withheld: list[Outcome] = []
+        self.consumers: dict[str, tuple[int, int]] = {}  # name -> (position, updated): see `forest.consumers`
+        self.consumers_shared = False  # with forks of this log, or with what it was forked from
+        self.consumers_ceiling = FAR  # positions above it were inherited, and count as this
         self.enter: Marker | None = None
         self.leave: Marker | None = None
 

@@ -25,13 +25,16 @@ from braidlog.errors import (
     OutOfRange,
 )
 from braidlog.forest import commands as c
-from braidlog.forest import forks
+from braidlog.forest import consumers, forks
 from braidlog.forest.commands import NONE
 from braidlog.forest.index import Index
 from braidlog.forest.log import Log, Outcome, View, Writer
 from braidlog.forest.names import check_name
 from braidlog.forest.space import Place, Space
 from braidlog.forest.tails import reach
+from braidlog.forest.windows import Windows
+
+_NOTED = frozenset({c.Append, c.Again})  # see to it themselves that their outcome is remembered
 
 
 class End(NamedTuple):
@@ -53,9 +56,12 @@ class Forest:
         self.ends: OrderedDict[int, End] = OrderedDict()
         self.space = Space()
         self.next_id = 1
+        self.applied = 0  # commands ever applied, refused ones too: how far somebody has seen the forest
         self.outcomes: OrderedDict[bytes, Outcome | c.Result] = OrderedDict()  # settled
         self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
         self.decided: OrderedDict[bytes, Outcome] = OrderedDict()  # of those whose position was withheld
+        self.windows = Windows()
+        self._clients = self.windows.by_client
         self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
         self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
             c.Append: self._append,
@@ -70,6 +76,12 @@ class Forest:
             c.Expire: self._expire,
             c.Trim: self._trim,
             c.Retain: self._retain,
+            c.Commit: self._commit,
+            c.ForgetConsumer: self._forget_consumer,
+            c.Settle: self._settle_client,
+            c.Again: self._again,
+            c.Admit: self._admit,
+            c.Retire: self._retire,
             c.Register: self._register,
             c.Pack: self._pack,
             c.Relocate: self._relocate,
@@ -81,14 +93,16 @@ class Forest:
 
     def apply(self, command: c.Command) -> c.Result | BraidError:
         """Carry out one command. An error is an answer like any other: it is returned, and nothing has changed."""
+        self.applied += 1
         try:
             request: bytes = getattr(command, "request", b"")
             if request:
                 known = self.recall(request)
                 if known is not None:
                     return known
-                result = self._doors[type(command)](command)
-                if type(command) is not c.Append:
+                kind = type(command)
+                result = self._doors[kind](command)
+                if kind not in _NOTED:
                     self._remember(request, result)
                 return result
             return self._doors[type(command)](command)
@@ -98,6 +112,8 @@ class Forest:
     def recall(self, request: bytes) -> c.Result | None:
         """What a request that was applied before answered; positions withheld then are told if they are final now."""
         known = self.pending.get(request) or self.decided.get(request) or self.outcomes.get(request)
+        if known is None and self._clients:
+            known = self.windows.recall(request)
         if isinstance(known, Outcome):
             return repeat(known)
         return known
@@ -115,10 +131,16 @@ class Forest:
             raise Gone(f"log number {log_id} ended long ago: open another by its name")
         raise NotFound(f"there is no log number {log_id}")
 
-    def check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
+    def check_holds(self, command: c.Append | c.CFork | c.SFork | c.Again) -> None:
         """Raise what `apply` would answer if a hold, or something else for good, stands in the way now."""
         if self.recall(command.request) is not None:
             return
+        if isinstance(command, c.Again):
+            self.windows.check_new(command.request, command.since)
+            inner = command.command
+            if not isinstance(inner, c.Append | c.CFork | c.SFork):
+                return
+            command = inner
         log = self.live(command.log)
         if isinstance(command, c.CFork):
             forks.cforkable(log, command)
@@ -174,7 +196,7 @@ class Forest:
             if outcome.request and self.pending.pop(outcome.request, None) is not None:
                 self.decided[outcome.request] = outcome  # kept longer: somebody was told to ask for it
         while len(self.decided) > limits.DECIDED_OUTCOMES_KEPT_MAX:
-            self.decided.popitem(last=False)
+            self.windows.keep(*self.decided.popitem(last=False), self.applied)
 
     def bury(self, log: Log, kind: str, tail: int) -> None:
         """The log is out of the tree already; now it is out of the forest."""
@@ -195,7 +217,11 @@ class Forest:
     def _remember(self, request: bytes, outcome: Outcome | c.Result) -> None:
         self.outcomes[request] = outcome
         if len(self.outcomes) > limits.OUTCOMES_KEPT_MAX:
-            self.outcomes.popitem(last=False)
+            forgotten = self.outcomes.popitem(last=False)
+            if self._clients:
+                self.windows.keep(*forgotten, self.applied)
+            else:  # the same, without a call: most appends come by here
+                self.windows.outcomes_forgotten_at = self.applied
 
     def _welcome(self, log: Log) -> c.Opening:
         self.logs[log.id] = log
@@ -220,9 +246,7 @@ class Forest:
     # --- the commands --------------------------------------------------------------------------------------------
 
     def _opened(self, command: c.Opened) -> c.Result:
-        if command.epoch <= self.space.epoch:
-            raise ConditionFailed(f"epoch {command.epoch} is not after {self.space.epoch}")
-        self.space.epoch = command.epoch
+        self.space.open(command.epoch)
         return c.Done(command.epoch)
 
     def _create(self, command: c.Create) -> c.Result:
@@ -259,7 +283,8 @@ class Forest:
         space = self.space
         if command.object:
             space.require(command.object)
-            block = space.add_placed(Place(command.object, command.offset, command.length, command.crc, 0, log.id))
+            place = Place(command.object, command.offset, command.length, command.crc, command.row, log.id)
+            block = space.add_placed(place)
         else:
             block = space.add_inline(log, command.count)
         segment = log.view.index.append(tail, command.count, command.size, block, 0, command.least, command.greatest)
@@ -290,12 +315,16 @@ class Forest:
     def _cfork(self, command: c.CFork) -> c.Result:
         parent = self.live(command.log)
         name = self._free_name(command.name, parent, "cfork")
-        return self._welcome(forks.cfork(self, parent, command, name))
+        fork = forks.cfork(self, parent, command, name)
+        consumers.inherit(fork, parent, fork.fork_point)
+        return self._welcome(fork)
 
     def _sfork(self, command: c.SFork) -> c.Result:
         source = self.live(command.log)
         name = self._free_name(command.name, source, "sfork")
-        return self._welcome(forks.sfork(self, source, command, name))
+        fork = forks.sfork(self, source, command, name)
+        consumers.inherit(fork, source, fork.fork_point)
+        return self._welcome(fork)
 
     def _promote(self, command: c.Promote) -> c.Result:
         end = self.ends.get(command.log)
@@ -374,6 +403,33 @@ class Forest:
             surplus -= run.size
             log.start = run.start + run.rows
         return c.Done(log.start)
+
+    def _commit(self, command: c.Commit) -> c.Result:
+        return c.Done(consumers.commit(self.live(command.log), command.consumer, command.position, command.now))
+
+    def _forget_consumer(self, command: c.ForgetConsumer) -> c.Result:
+        return c.Done(consumers.forget(self.live(command.log), command.consumer))
+
+    def _settle_client(self, command: c.Settle) -> c.Result:
+        return c.Done(self.windows.settle(command.client, command.floor, self.applied))
+
+    def _again(self, command: c.Again) -> c.Result:
+        if not command.request:
+            kind = type(command.command).__name__.lower()
+            raise InvalidArgument(f"cannot repeat {kind}: only a command that carries a request id can be sent again")
+        self.windows.check_new(command.request, command.since)
+        inner = command.command
+        result = self._doors[type(inner)](inner)
+        if type(inner) is not c.Append:
+            self._remember(command.request, result)
+        return result
+
+    def _admit(self, command: c.Admit) -> c.Result:
+        return c.Done(self.space.admit(command.now))
+
+    def _retire(self, command: c.Retire) -> c.Result:
+        self.space.retire(command.epoch)
+        return c.Done()
 
     def _register(self, command: c.Register) -> c.Result:
         self.space.register(command)

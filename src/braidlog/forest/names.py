@@ -1,4 +1,4 @@
-"""What a log may be called: flat and unique, and a legal Kafka topic name."""
+"""What a log may be called: flat and unique, and a legal Kafka topic name. And what a consumer of it may be called."""
 
 from __future__ import annotations
 
@@ -16,4 +16,13 @@ def check_name(name: object) -> None:
     if not 0 < len(name) <= limits.NAME_CHARS_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidArgument(
             f"name {name[:80]!r} is not allowed: use 1 to {limits.NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, not '.' or '..'"
+        )
+
+
+def check_consumer(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a consumer's name is a str, not {type(name).__name__}")
+    if not 0 < len(name) <= limits.CONSUMER_CHARS_MAX or not name.isprintable():
+        raise InvalidArgument(
+            f"consumer {name[:80]!r} is not allowed: use 1 to {limits.CONSUMER_CHARS_MAX} printable characters"
         )

@@ -47,18 +47,38 @@ class Space:
     """The tables of blocks and objects."""
 
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch = 0  # the writer's
+        self.newest_epoch = 0  # ever given, to a writer or to an uploader
+        self.admitted: dict[int, int] = {}  # epochs of uploaders beside the writer, and when they were admitted
         self.next_block = 1
         self.inline: dict[int, tuple[int, int]] = {}  # block -> (log, rows), in order of appending
         self.places: dict[int, Place] = {}
         self.objects: dict[str, Object] = {}
         self.unsettled: dict[int, tuple[Segment, Log]] = {}  # segments with runs that stand inline, by id()
 
+    def open(self, epoch: int) -> None:
+        if epoch <= self.newest_epoch:
+            raise ConditionFailed(f"epoch {epoch} is not after {self.newest_epoch}, the newest that was given")
+        self.epoch = self.newest_epoch = epoch
+
+    def admit(self, now: int) -> int:
+        """An epoch for one more uploader."""
+        self.newest_epoch += 1
+        self.admitted[self.newest_epoch] = now
+        return self.newest_epoch
+
+    def retire(self, epoch: int) -> None:
+        """Take nothing more from an uploader. One that was retired before is fine."""
+        if epoch == self.epoch or not 0 < epoch <= self.newest_epoch:
+            raise InvalidArgument(f"epoch {epoch} was not given to an uploader: retire what admit answered")
+        self.admitted.pop(epoch, None)
+
     def register(self, command: Register) -> None:
-        if command.epoch != self.epoch:
+        if command.epoch != self.epoch and command.epoch not in self.admitted:
             raise ConditionFailed(
-                f"object {command.object!r} belongs to epoch {command.epoch}, and the writer's is {self.epoch}: "
-                "another writer took over, so reopen and append again"
+                f"object {command.object!r} belongs to epoch {command.epoch}, which is neither the writer's "
+                f"({self.epoch}) nor that of an admitted uploader: another writer took over, or the uploader was "
+                "retired; reopen, or be admitted anew, and append again"
             )
         known = self.objects.get(command.object)
         if known is None:

@@ -3,6 +3,9 @@
 Only what cannot be derived is written: tails, holders, tours, orders of children and the heap of deadlines follow from
 the rest. Views, ways and segments are shared, so they are numbered in the order in which a walk over the logs by id
 first meets them.
+
+Version 1 knew neither consumers nor windows nor admitted uploaders: what it wrote thaws with none of them. New fields
+stand last in their structs, with what they meant before there were any as their default.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from braidlog.errors import Corrupt
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.index import Index, Segment
-from braidlog.forest.log import Log, Outcome, View, Way, Writer
+from braidlog.forest.log import FAR, Log, Outcome, View, Way, Writer
 from braidlog.forest.machine import End, Forest
 from braidlog.forest.space import Object, Place
 from braidlog.forest.tails import Tour
+from braidlog.forest.windows import Window, Windows
 
-VERSION = 1
+VERSION = 2
 _COLUMNS = ("start", "total", "sizes", "block", "row", "least", "greatest")
 
 
@@ -84,6 +88,20 @@ class _Log(msgspec.Struct, array_like=True):
     loose_ways: list[int]
     writers: list[tuple[str, int, int]]  # name, sequence, outcome
     withheld: list[int]
+    dedicated: bool = False
+    consumers: int = NONE  # several logs may share them
+    consumers_ceiling: int = FAR
+
+
+_Settled = tuple[int, c.Result | None]  # outcome or NONE, else the answer
+
+
+class _Window(msgspec.Struct, array_like=True):
+    client: bytes
+    floor: int
+    dropped: int
+    whole_since: int
+    outcomes: list[tuple[int, _Settled]]  # by number, ascending
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -104,6 +122,13 @@ class _State(msgspec.Struct, array_like=True):
     pending: list[int]
     decided: list[int]
     settled: list[tuple[bytes, int, c.Result | None]]  # request, outcome or NONE, else the answer
+    applied: int = 0
+    newest_epoch: int = 0
+    admitted: dict[int, int] = {}
+    consumers: list[list[tuple[str, int, int]]] = []  # name, position, updated
+    windows: list[_Window] = []  # the latest to settle last
+    windows_forgotten_at: int = NONE
+    outcomes_forgotten_at: int = NONE
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -122,6 +147,7 @@ class _Freezer:
         self.ways: dict[Way, int] = {}
         self.segments: dict[int, tuple[int, Segment]] = {}
         self.outcomes: dict[Outcome, int] = {}
+        self.consumers: dict[int, tuple[int, dict[str, tuple[int, int]]]] = {}
         self.todo: list[View] = []
 
     def state(self) -> _State:
@@ -144,9 +170,10 @@ class _Freezer:
             for key, (_, log) in space.unsettled.items()
             if key in self.segments
         ]
-        settled = [self._settled(request, known) for request, known in forest.outcomes.items()]
+        settled = [(request, *self._settled(known)) for request, known in forest.outcomes.items()]
         pending = [self._outcome(outcome) for outcome in forest.pending.values()]
         decided = [self._outcome(outcome) for outcome in forest.decided.values()]
+        windows = [self._window(client, window) for client, window in forest.windows.by_client.items()]
         return _State(
             VERSION,
             forest.next_id,
@@ -165,6 +192,13 @@ class _Freezer:
             pending,
             decided,
             settled,
+            forest.applied,
+            space.newest_epoch,
+            space.admitted,
+            [[(name, *known) for name, known in shared.items()] for _, shared in self.consumers.values()],
+            windows,
+            forest.windows.windows_forgotten_at,
+            forest.windows.outcomes_forgotten_at,
         )
 
     def _log(self, log: Log) -> _Log:
@@ -198,6 +232,9 @@ class _Freezer:
             [self._way(way) for way in log.loose_ways],
             [(name, writer.sequence, self._outcome(writer.outcome)) for name, writer in log.writers.items()],
             [self._outcome(outcome) for outcome in log.withheld],
+            log.dedicated,
+            self._shared_consumers(log.consumers),
+            log.consumers_ceiling,
         )
 
     def _view(self, view: View) -> int:
@@ -229,10 +266,19 @@ class _Freezer:
     def _outcome(self, outcome: Outcome) -> int:
         return self.outcomes.setdefault(outcome, len(self.outcomes))
 
-    def _settled(self, request: bytes, known: Outcome | c.Result) -> tuple[bytes, int, c.Result | None]:
+    def _settled(self, known: Outcome | c.Result) -> _Settled:
         if isinstance(known, Outcome):
-            return request, self._outcome(known), None
-        return request, NONE, known
+            return self._outcome(known), None
+        return NONE, known
+
+    def _shared_consumers(self, consumers: dict[str, tuple[int, int]]) -> int:
+        if not consumers:
+            return NONE
+        return self.consumers.setdefault(id(consumers), (len(self.consumers), consumers))[0]
+
+    def _window(self, client: bytes, window: Window) -> _Window:
+        outcomes = [(number, self._settled(window.outcomes[number])) for number in sorted(window.outcomes)]
+        return _Window(client, window.floor, window.dropped, window.whole_since, outcomes)
 
 
 def _pack_segment(segment: Segment) -> _Segment:
@@ -263,7 +309,7 @@ def thaw(data: bytes) -> Forest:
     """The forest that was frozen."""
     try:
         version = msgspec.msgpack.decode(data, type=_Version).version
-        if version != VERSION:
+        if not 1 <= version <= VERSION:
             raise Corrupt(
                 f"the snapshot has format {version} and this braidlog reads {VERSION}: use the newer braidlog"
             )
@@ -279,9 +325,10 @@ class _Thawer:
     def forest(self) -> Forest:
         state = self.state
         forest = Forest()
-        forest.next_id = state.next_id
+        forest.next_id, forest.applied = state.next_id, state.applied
         space = forest.space
         space.next_block, space.epoch = state.next_block, state.epoch
+        space.newest_epoch, space.admitted = max(state.epoch, state.newest_epoch), state.admitted
         space.inline = {block: (log, rows) for block, log, rows in state.inline}
         space.places = {row[0]: Place(*row[1:]) for row in state.places}
         space.objects = {name: Object(*rest) for name, *rest in state.objects}
@@ -299,6 +346,7 @@ class _Thawer:
         forest.decided.update((outcomes[number].request, outcomes[number]) for number in state.decided)
         for request, number, answer in state.settled:
             forest.outcomes[request] = answer if answer is not None else outcomes[number]
+        self._windows(forest.windows, outcomes)
 
         self._logs(forest, views, ways, outcomes)
         for way, stored in zip(ways, state.ways, strict=True):
@@ -312,8 +360,19 @@ class _Thawer:
             space.watch(segments[number], forest.logs.get(log_id, stranger))
         return forest
 
+    def _windows(self, windows: Windows, outcomes: list[Outcome]) -> None:
+        windows.windows_forgotten_at = self.state.windows_forgotten_at
+        windows.outcomes_forgotten_at = self.state.outcomes_forgotten_at
+        for stored in self.state.windows:
+            window = windows.by_client[stored.client] = Window(stored.whole_since)
+            window.floor, window.dropped = stored.floor, stored.dropped
+            for number, (outcome, answer) in stored.outcomes:
+                window.outcomes[number] = answer if answer is not None else outcomes[outcome]
+            window.order = list(window.outcomes)  # ascending, and so a heap
+
     def _logs(self, forest: Forest, views: list[View], ways: list[Way], outcomes: list[Outcome]) -> None:
         stored = {log.id: log for log in self.state.logs}
+        consumers = [{name: (position, at) for name, position, at in shared} for shared in self.state.consumers]
         # Parents come before children: ids ascend, except that promotion hands children to an older log, which is fine.
         for row in self.state.logs:
             parent = forest.logs[row.parent] if row.parent != NONE else None
@@ -323,6 +382,8 @@ class _Thawer:
             log.loose_ways = [ways[number] for number in row.loose_ways]
             log.writers = {name: Writer(sequence, outcomes[number]) for name, sequence, number in row.writers}
             log.withheld = [outcomes[number] for number in row.withheld]
+            if row.consumers != NONE:
+                log.consumers, log.consumers_shared = consumers[row.consumers], True
             forest.logs[log.id] = log
             forest.names[log.name] = log
             deadline = log.deadline()
@@ -363,4 +424,6 @@ _PLAIN = (
     "owner",
     "labels",
     "discipline",
+    "dedicated",
+    "consumers_ceiling",
 )

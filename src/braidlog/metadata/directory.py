@@ -1,6 +1,7 @@
 """What makes a folder a braidlog directory: its FORMAT file, its one writer, and how a whole file gets into it.
 
-FORMAT is written before anything else and never changes: the line `braidlog 1`, then the directory's id.
+FORMAT is written before anything else: the line `braidlog 2`, then the directory's id. What format 1 wrote can be
+read as it is; opening it for writing brings it to this format first, so that no older program takes it for its own.
 At most one process writes at a time: it holds an flock on LOCK, which the kernel releases when the process ends,
 however it ends. LOCK itself is never removed, for removing it would let two processes lock two different files.
 """
@@ -21,7 +22,8 @@ from braidlog.objects.files import File, Files
 FORMAT: Final = "FORMAT"
 LOCK: Final = "LOCK"
 UNFINISHED: Final = ".tmp"  # ends the names of files that were not whole yet when their writer stopped
-VERSION: Final = 1
+VERSION: Final = 2
+_OLDEST: Final = 1  # that can still be read
 
 _FORMAT_TEXT: Final = re.compile(rb"braidlog (\d{1,9})\n([0-9a-f]{32})\n")
 _FORMAT_BYTES_MAX: Final = 256
@@ -84,8 +86,20 @@ def write_format(files: Files, directory_id: str) -> None:
         put_file(files, FORMAT, text)
 
 
+def bring_format(files: Files, new_id: str) -> None:
+    """Make this folder a directory of the present format, whether it is free, of an older format, or one already."""
+    known = _read_format(files)
+    if known is None or known[0] != VERSION:
+        write_format(files, new_id if known is None else known[1])
+
+
 def read_format(files: Files) -> str | None:
     """The id of the braidlog directory here; None if the folder is empty or missing, and so free to become one."""
+    known = _read_format(files)
+    return None if known is None else known[1]
+
+
+def _read_format(files: Files) -> tuple[int, str] | None:
     with storage(f"read {FORMAT}"):
         try:
             file = files.open_read(FORMAT)
@@ -104,13 +118,13 @@ def read_format(files: Files) -> str | None:
             file.close()
     match = _FORMAT_TEXT.fullmatch(text)
     version = re.match(rb"braidlog (\d{1,9})\n", text)
-    if version and int(version[1]) != VERSION:
+    if version and not _OLDEST <= int(version[1]) <= VERSION:
         raise InvalidArgument(
             f"the directory has format {int(version[1])} and this braidlog reads format {VERSION}: upgrade braidlog"
         )
     if not match:
         raise Corrupt(f"{FORMAT}: {text[:64]!r} is not what braidlog writes there; restore the file from a copy")
-    return match[2].decode()
+    return int(match[1]), match[2].decode()
 
 
 class WriterLock:

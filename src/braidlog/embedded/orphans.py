@@ -1,0 +1,35 @@
+"""Objects in a store that nobody registered, and that nobody ever can.
+
+Their names tell the epoch they were stored in. The present writer's epoch, and those of admitted uploaders, may still
+register theirs; all others are over.
+"""
+
+from __future__ import annotations
+
+from braidlog.errors import InvalidArgument
+from braidlog.forest.space import Space
+from braidlog.objects.store import Store
+
+
+def sweep(space: Space, store: Store) -> None:
+    """Remove what was left by everybody whose epoch is over. For a writer that has just opened, and stored nothing."""
+    if not space.admitted:  # else their puts may be under way
+        store.sweep_unfinished()
+    for name in store.list():
+        if name not in space.objects and epoch_of(name) not in space.admitted:
+            store.delete(name)
+
+
+def sweep_epoch(space: Space, store: Store, epoch: int) -> list[str]:
+    """Remove what one uploader left that was retired; answers the names of the objects."""
+    if epoch == space.epoch or epoch in space.admitted:
+        raise InvalidArgument(f"epoch {epoch} is not over, and its objects may yet be registered: retire it first")
+    left = [name for name in store.list() if epoch_of(name) == epoch and name not in space.objects]
+    for name in left:
+        store.delete(name)
+    return left
+
+
+def epoch_of(name: str) -> int:
+    """The epoch that an object was stored in."""
+    return int(name.partition("-")[0], 16)
