@@ -1,19 +1,16 @@
-"""A Redis server of our own: started on a free port in a temporary directory, and stopped at the end."""
+"""A Redis server of our own for figures of the embedded log: started in a temporary directory, stopped at the end."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from bench import harness
 from bench.harness import Options
-
-_START_S = 10.0
+from bench.peers import redis_streams
+from bench.peers.servers import Unavailable, usable_cores
 
 
 class Redis:
@@ -46,45 +43,12 @@ class Redis:
 @contextlib.contextmanager
 def running(options: Options) -> Iterator[Redis | str]:
     """A server for the length of the context, or why there is none."""
-    program = shutil.which("redis-server")
-    if program is None:
-        yield "there is no redis-server on this machine"
-        return
-    try:
-        import redis
-    except ImportError:
-        yield 'its client is not installed (pip install "braidlog[bench]")'
-        return
-    with harness.folder(options) as path:
-        port = _free_port()
-        command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(path), "--save", ""]
-        # Rewriting the file in the background would only slow it down here.
-        command += ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(harness.folder(options))
         try:
-            client = redis.Redis(port=port)
-            _wait_until_ready(client, server, redis.ConnectionError)
-            yield Redis(client)
-            client.close()
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_until_ready(client: Any, server: subprocess.Popen[bytes], refused: type[Exception]) -> None:
-    deadline = time.monotonic() + _START_S
-    while True:
-        try:
-            client.ping()
+            redis_streams.install()
+            address = stack.enter_context(redis_streams.serving(path, usable_cores()))
+        except Unavailable as why:
+            yield str(why)
             return
-        except refused:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+        yield Redis(stack.enter_context(contextlib.closing(redis_streams.connect(address))))
