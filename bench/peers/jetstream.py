@@ -33,18 +33,19 @@ _START_S: Final = 20.0
 
 
 def install() -> str:
-    """Build the server with Go, into the cache; without Go, one on the path will do if it can sync always."""
+    """Build the server with Go, into the cache; where that fails, one on the path will do if it can sync always."""
     _client_library()
     return servers.run([str(_program()), "--version"], NAME, 10.0).strip()
 
 
 def _program() -> Path:
-    if shutil.which("go"):
+    try:
         return servers.installed(f"nats-server-{VERSION}", _build) / "nats-server"
-    found = shutil.which("nats-server")
-    if found is None:
-        raise Unavailable(f"there is neither a nats-server nor a go on the path to build {_MODULE} with")
-    return Path(found)
+    except Unavailable:
+        found = shutil.which("nats-server")
+        if found is None:
+            raise
+        return Path(found)
 
 
 def _build(folder: Path) -> None:
