@@ -50,7 +50,7 @@ def _warmed(driver: Driver, size: int, budget_s: float) -> int:
     batches = 1
     while True:
         took = _seconds(driver, size, batches)
-        if took >= budget_s / 4 or batches >= _BATCHES_MAX:
+        if took >= budget_s / 2 or batches >= _BATCHES_MAX:
             return max(1, min(_BATCHES_MAX, round(batches * budget_s / took)))
         batches *= 2
 

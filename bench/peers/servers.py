@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from typing import Final
 CACHE: Final = "BRAIDLOG_BENCH_CACHE"
 SERVER_CORES: Final = "BRAIDLOG_BENCH_SERVER_CORES"
 CLIENT_CORES: Final = "BRAIDLOG_BENCH_CLIENT_CORES"
+_PORTS: Final = range(20_000, 32_000)
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
 _LOG_LINES: Final = 15
@@ -141,12 +143,17 @@ def running(name: str, command: Sequence[str], cores: frozenset[int], folder: Pa
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+    """Ports on loopback that were free a moment ago, all different.
+
+    None that the system gives to outgoing connections: a server that takes seconds to start would find some taken.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
