@@ -161,29 +161,69 @@ def test_a_cut_anywhere_in_a_duty_loses_nothing(duty: str) -> None:
     assert recover_from_cuts(files, cuts, 30, Random(duty)) > len(cuts)
 
 
+SENT = [bytes([number]) * size for number, size in enumerate((5000, 10, 6000, 20, 7000))]
+
+
 def test_a_cut_anywhere_in_a_commit_of_many_appends_takes_all_of_them_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones and small ones of several callers, whose objects are stored side by side."""
     monkeypatch.setattr(limits, "OBJECT_BYTES_MAX", 1)  # each large one gets an object of its own
     files = RecordingFiles()
     place = Quiet(files, VirtualClock())
     log = place.braid.create("log")
-    sent = [bytes([number]) * size for number, size in enumerate((5000, 10, 6000, 20, 7000))]
     began = len(files.operations)
-    with place.writer.committer.alone():  # so that they all go into one commit
-        tickets = [log.submit(value) for value in sent]
+    committer = place.writer.committer
+    with committer.alone():  # so that they all go into one commit, once they are stored
+        tickets = [log.submit(value) for value in SENT]
+        for ticket in tickets:
+            if (load := ticket._receipt.pending.load) is not None:
+                committer._storing.complete(load)
     for ticket in tickets:
         ticket.durable(DEADLINE_S)
     ended = len(files.operations)
     place.braid.close()
     seen = set()
     for upto in range(began, ended + 1):
-        for disk in distinct(files.crash_states(upto, Random(upto), 12)):
-            _, braid = open_quietly(disk, CLOCK)
-            found = [record.value for record in braid.log("log").read(0)]
-            braid.close()
-            assert found == sent or (not found and upto < ended)
+        for found in found_after_cuts(files, upto):
+            assert found == SENT or (not found and upto < ended)
             seen.add(len(found))
-    assert seen == {0, len(sent)}
+    assert seen == {0, len(SENT)}
+
+
+@pytest.mark.parametrize("bound", [1, 12_000])
+def test_a_cut_anywhere_while_large_appends_are_stored_ahead_takes_the_first_of_them(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects are stored while earlier commits are written: what is there is what came first, acknowledged or not."""
+    monkeypatch.setattr(limits, "OBJECT_BYTES_MAX", bound)
+    files = RecordingFiles()
+    place = Quiet(files, VirtualClock())
+    log = place.braid.create("log")
+    began = len(files.operations)
+    tickets = []
+    for number, value in enumerate(SENT * 2):
+        tickets.append(log.submit(value))
+        if number % 4 == 3:
+            tickets[-2].durable(DEADLINE_S)
+            files.mark(number)  # so that these are there from now on
+    for ticket in tickets:
+        ticket.durable(DEADLINE_S)
+    ended = len(files.operations)
+    place.braid.close()
+    seen = set()
+    for upto in range(began, ended + 1):
+        acknowledged = [event for event in files.marked(upto) if isinstance(event, int)]
+        for found in found_after_cuts(files, upto):
+            assert found == (SENT * 2)[: len(found)]
+            assert len(found) >= (acknowledged[-1] if acknowledged else 0)
+            seen.add(len(found))
+    assert {0, len(SENT) * 2} <= seen
+
+
+def found_after_cuts(files: RecordingFiles, upto: int) -> Iterator[list[bytes]]:
+    for disk in distinct(files.crash_states(upto, Random(upto), 12)):
+        _, braid = open_quietly(disk, CLOCK)
+        yield [record.value for record in braid.log("log").read(0)]
+        braid.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

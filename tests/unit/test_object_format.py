@@ -28,8 +28,12 @@ def write(*blocks: pa.RecordBatch) -> Object:
     return writer.finish()
 
 
+def whole(object: Object) -> bytes:
+    return b"".join(object.parts)
+
+
 def bytes_at(object: Object, place: BlockPlace) -> bytes:
-    return bytes(object.data[place.offset : place.offset + place.length])
+    return bytes(whole(object)[place.offset : place.offset + place.length])
 
 
 def as_file(schema: pa.Schema, *batches: pa.RecordBatch) -> bytes:
@@ -48,12 +52,28 @@ def test_each_block_is_read_alone_as_it_was_added(blocks: list[list[bytes]]) -> 
     assert len(object.blocks) == len(added)
     for place, batch in zip(object.blocks, added, strict=True):
         assert read_block(NAME, place, bytes_at(object, place)).equals(batch)
-    check_object(NAME, object.data, object.crc, object.blocks)
+    check_object(NAME, whole(object), object.crc, object.blocks)
+
+
+@pytest.mark.parametrize("sizes", [[100_000], [70_000, 900_000, 70_000], [200_000, 10, 200_000], [0, 300_000]])
+def test_large_blocks_are_not_copied_and_look_the_same(sizes: list[int]) -> None:
+    added = [block(bytes([number]) * size, b"end") for number, size in enumerate(sizes)]
+    object = write(*added)
+    assert len(object.parts) > 1
+    assert whole(object) == as_file(SCHEMA, *added)
+    assert object.size == len(whole(object))
+    check_object(NAME, whole(object), object.crc, object.blocks)
+    for place, batch in zip(object.blocks, added, strict=True):
+        assert read_block(NAME, place, bytes_at(object, place)).equals(batch)
+    addresses = {pa.py_buffer(part).address for part in object.parts}
+    for batch in added:
+        values = batch.column("value").buffers()[2]
+        assert values.address in addresses or values.size < 65_536
 
 
 def test_any_arrow_reader_opens_an_object() -> None:
     added = [block(b"a", b"b"), block(b"c")]
-    file = pa.ipc.open_file(pa.py_buffer(write(*added).data))
+    file = pa.ipc.open_file(pa.py_buffer(whole(write(*added))))
     assert file.schema.equals(SCHEMA, check_metadata=True)
     assert [file.get_batch(i) for i in range(file.num_record_batches)] == added
 
@@ -64,7 +84,7 @@ def test_blocks_are_numbered_as_they_are_added_and_do_not_overlap() -> None:
     object = writer.finish()
     ends = [place.offset + place.length for place in object.blocks]
     assert [place.offset for place in object.blocks[1:]] == ends[:-1]
-    assert ends[-1] < len(object.data)
+    assert ends[-1] < len(whole(object))
 
 
 def test_a_slice_stores_only_its_own_rows() -> None:
@@ -97,8 +117,8 @@ def test_a_change_of_any_byte_of_a_block_is_noticed() -> None:
 
 def test_a_change_of_any_byte_of_an_object_is_noticed() -> None:
     object = write(block(b"hello", b"world"))
-    for index in range(len(object.data)):
-        broken = bytearray(object.data)
+    for index in range(len(whole(object))):
+        broken = bytearray(whole(object))
         broken[index] ^= 0x10
         with pytest.raises(Corrupt, match="CRC-32C"):
             check_object(NAME, broken, object.crc, object.blocks)
@@ -182,7 +202,7 @@ def test_a_place_that_points_elsewhere_is_found_by_the_full_check() -> None:
     [place] = object.blocks
     for wrong in (
         BlockPlace(place.offset + 8, place.length, place.crc),
-        BlockPlace(len(object.data), place.length, place.crc),
+        BlockPlace(len(whole(object)), place.length, place.crc),
     ):
         with pytest.raises(Corrupt, match=f"offset {wrong.offset}"):
-            check_object(NAME, object.data, object.crc, [wrong])
+            check_object(NAME, whole(object), object.crc, [wrong])

@@ -4,8 +4,9 @@ Whoever waits for a commit carries it out himself when nobody else is at it, and
 between threads. What he finds queued goes along. The committer's own thread takes the rest: what was submitted without
 waiting, and what queued behind a leader who got his.
 
-One round: large batches are stored first, several in an object; then all commands are written as one frame and
-synced; only then are they applied, and only then answered. A failed sync is final: what was in that round has an
+One round takes what is at the queue's head, in its order: all commands are written as one frame and synced; only then
+are they applied, and only then answered. A large batch joins a round once it is stored; storing begins as soon as it
+is queued (see `storing`), while earlier rounds are written. A failed sync is final: what was in that round has an
 unknown outcome, and nothing is acknowledged ever after.
 """
 
@@ -15,29 +16,29 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pyarrow as pa
 
 from braidlog import limits
+from braidlog.embedded.storing import Load, Parcel, StoreObject, Storing
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome
-from braidlog.objects.format import ObjectWriter
 
+_COMMAND_BYTES = 256  # about what a command takes in a frame, without a payload
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Pending:
     """A command on its way, and its answer once it has one."""
 
-    __slots__ = ("_gate", "_then", "answer", "columns", "command", "done", "kept", "size")
+    __slots__ = ("_gate", "_then", "answer", "command", "done", "kept", "load", "size")
 
-    def __init__(self, command: c.Command, size: int = 256, columns: pa.RecordBatch | None = None) -> None:
+    def __init__(self, command: c.Command, payload: int = 0, columns: pa.RecordBatch | None = None) -> None:
         self.command = command
-        self.columns = columns  # of a batch too large to ride inline
-        self.size = size
+        self.load = Load(columns, payload) if columns is not None else None  # a batch too large to ride inline
+        self.size = _COMMAND_BYTES + (payload if columns is None else 0)  # in a frame
         self.done = False
         self.answer: c.Result | BraidError | None = None
         self.kept: Outcome | None = None  # of an append whose position is withheld: the forest changes it when decided
@@ -81,17 +82,17 @@ class Pending:
 class Committer:
     """The queue in front of a command log.
 
-    `store_object(writer) -> Register` makes an object durable; `write(payload)` makes a frame durable; `apply`
-    takes the commands into the forest. All three are called by one thread at a time.
+    `store_object(writer)` makes an object durable, and is called by several threads at once; `write(payload)` makes a
+    frame durable and `apply` takes the commands into the forest, and both are called by one thread at a time.
     """
 
     def __init__(
         self,
-        store_object: Callable[[ObjectWriter], tuple[c.Register, list[tuple[int, int, int]]]],
+        store_object: StoreObject,
         write: Callable[[bytes], None],
         apply: Callable[[list[c.Command]], list[c.Result | BraidError]],
     ) -> None:
-        self._store_object = store_object
+        self._storing = Storing(store_object)
         self._write = write
         self._apply = apply
         self._queue: deque[Pending] = deque()
@@ -100,13 +101,13 @@ class Committer:
         self._stopping = False
         self._refusal: Unavailable | None = None  # of what comes after the end
         self.failure: Unavailable | None = None
-        self._storers = ThreadPoolExecutor(limits.STORERS, thread_name_prefix="braidlog-storer")
         self._thread = threading.Thread(target=self._run, name="braidlog-committer", daemon=True)
         self._thread.start()
 
     def submit(self, pending: Pending) -> None:
         """Queue it and go on."""
-        self._queue.append(pending)
+        self._enqueue(pending)
+        self._storing.begin()
         self._hand_over()
 
     def carry_out(
@@ -116,8 +117,9 @@ class Committer:
 
         Returning without it being done means that the time ran out.
         """
-        self._queue.extend(behind)
-        self._queue.append(pending)
+        for other in behind:
+            self._enqueue(other)
+        self._enqueue(pending)
         while not pending.done:
             if self._leading.acquire(blocking=False):
                 try:
@@ -126,8 +128,10 @@ class Committer:
                 finally:
                     self._leading.release()
                     self._hand_over()
-            elif not pending.wait(timeout):
-                return
+            else:
+                self._storing.begin()
+                if not pending.wait(timeout):
+                    return
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -146,16 +150,18 @@ class Committer:
         with self._leading:  # whoever leads now has taken his round from the queue, and ends it
             self._refusal = refusal
         self._drain()
-        self._storers.shutdown()
+        self._storing.close()
 
     def fail(self, failure: Unavailable) -> None:
         """Acknowledge nothing from now on."""
         self.failure = self.failure or failure
+        self._storing.end()
 
     def disown(self, failure: Unavailable) -> None:
         """In the child of a fork of the process: the commits are the parent's, and so are those who carry them out."""
         self._queue.clear()
         self._leading = threading.Lock()  # whoever held it is not here
+        self._storing.disown()
         self.fail(failure)
 
     def _run(self) -> None:
@@ -179,14 +185,27 @@ class Committer:
                 while self._queue:
                     self._round()
 
+    def _enqueue(self, pending: Pending) -> None:
+        if pending.load is not None:
+            with self._storing.order:
+                self._queue.append(pending)
+                self._storing.add(pending.load)
+        elif type(pending.command) is c.Collect:
+            # Between an object's registration and the last append that refers to it, it would find that nobody does.
+            with self._storing.order:
+                self._queue.append(pending)
+                self._storing.divide()
+        else:
+            self._queue.append(pending)
+
     def _round(self) -> None:
-        taken = self._take()
-        if not taken:
-            return
         refusal = self.failure or self._refusal
         if refusal is not None:
-            for pending in taken:
-                pending.finish(refusal)
+            while self._queue:
+                self._queue.popleft().finish(refusal)
+            return
+        taken = self._take()
+        if not taken:
             return
         try:
             self._commit(taken)
@@ -199,75 +218,62 @@ class Committer:
                 raise
 
     def _take(self) -> list[Pending]:
+        """What stands at the queue's head and is stored if it has to be; waits only if that were nothing."""
         taken: list[Pending] = []
-        inline = stored = 0
+        size = 0
         queue = self._queue
-        while queue and inline < limits.FRAME_TARGET_BYTES and stored < limits.ROUND_BYTES_MAX:
-            # A collection goes alone: between an object's registration and the appends that refer to it, it would
-            # find that nobody does.
-            if taken and c.Collect in (type(queue[0].command), type(taken[-1].command)):
+        if queue and (load := queue[0].load) is not None:
+            self._storing.complete(load)
+        while queue and size < limits.FRAME_TARGET_BYTES:
+            pending = queue[0]
+            load = pending.load
+            if load is not None and not load.done:
                 break
-            pending = queue.popleft()
+            # A collection goes alone, so that no registration is in one frame with it.
+            if taken and c.Collect in (type(pending.command), type(taken[-1].command)):
+                break
+            queue.popleft()
+            if load is not None and load.parcel is not None and load.parcel.refusal is not None:
+                pending.finish(load.parcel.refusal)
+                continue
             taken.append(pending)
-            if pending.columns is None:
-                inline += pending.size
-            else:
-                stored += pending.size
+            size += pending.size
         return taken
 
     def _commit(self, taken: list[Pending]) -> None:
-        batch: list[c.Command] = []
-        groups = _grouped([pending for pending in taken if pending.columns is not None])
-        # Several objects are stored side by side: while one waits for its sync, the next is written.
-        stored = self._storers.map(self._store, groups) if len(groups) > 1 else map(self._store, groups)
-        batch += [registration for registration in stored if registration is not None]
-        taken = [pending for pending in taken if not pending.done]
-        if not taken:
-            return
+        parcels = _unregistered(taken)
+        batch: list[c.Command] = [parcel.registration for parcel in parcels if parcel.registration is not None]
         first = len(batch)
-        batch += [pending.command for pending in taken]
+        batch += [_placed(pending) for pending in taken]
         try:
             self._write(_encoder.encode(batch))
         except (Unavailable, InvalidArgument) as refusal:  # nothing was written
             for pending in taken:
                 pending.finish(refusal)
             return
+        for parcel in parcels:
+            parcel.registered = True
         answers = self._apply(batch)
         for pending, answer in zip(taken, answers[first:], strict=True):
             pending.finish(answer)
 
-    def _store(self, large: list[Pending]) -> c.Register | None:
-        """Make an object of these. If that fails they are refused, and nothing refers to what was not stored."""
-        try:
-            writer = ObjectWriter()
-            for pending in large:
-                writer.add(pending.columns)
-            registration, places = self._store_object(writer)
-        except Exception as error:  # a lack of memory too: the log itself is untouched and goes on
-            refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
-            for pending in large:
-                pending.finish(refusal)
-            return None
-        for pending, (offset, length, crc) in zip(large, places, strict=True):
-            assert isinstance(pending.command, c.Append)
-            pending.command = msgspec.structs.replace(
-                pending.command, object=registration.object, offset=offset, length=length, crc=crc
-            )
-            pending.columns = None
-        return registration
+
+def _unregistered(taken: list[Pending]) -> list[Parcel]:
+    """The objects that these are the first to refer to, in order."""
+    parcels = dict.fromkeys(pending.load.parcel for pending in taken if pending.load is not None)
+    return [parcel for parcel in parcels if parcel is not None and not parcel.registered]
 
 
-def _grouped(large: list[Pending]) -> list[list[Pending]]:
-    """Batches that will share an object, in order; one larger than the bound goes alone."""
-    groups: list[list[Pending]] = []
-    size = limits.OBJECT_BYTES_MAX
-    for pending in large:
-        if size + pending.size > limits.OBJECT_BYTES_MAX:
-            groups.append([])
-            size = 0
-        groups[-1].append(pending)
-        size += pending.size
-    return groups
+def _placed(pending: Pending) -> c.Command:
+    """The command, with the place of what was stored for it."""
+    load = pending.load
+    if load is None or load.parcel is None or load.parcel.registration is None:
+        return pending.command
+    assert isinstance(pending.command, c.Append)
+    offset, length, crc = load.place
+    return msgspec.structs.replace(
+        pending.command, object=load.parcel.registration.object, offset=offset, length=length, crc=crc
+    )
 
 
 def _unknown(pending: Pending, error: BaseException) -> OutcomeUnknown:

@@ -126,7 +126,7 @@ class Writer(Replica):
             columns: pa.RecordBatch = to_arrow([batch])
             return Pending(command, command.size, columns)
         payload = encode(batch)
-        return Pending(msgspec.structs.replace(command, payload=payload), len(payload) + 256)
+        return Pending(msgspec.structs.replace(command, payload=payload), len(payload))
 
     def _check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
         """Refuse what is blocked without writing anything: who waits for a decision may try often."""
@@ -163,8 +163,8 @@ class Writer(Replica):
         """Make an object durable; answers how to register it and where its blocks are."""
         made = writer.finish()
         name = self.next_object_name()
-        self.store.put(name, made.data)
-        registration = c.Register(name, self.forest.space.epoch, len(made.data), made.crc, self.clock.now_us())
+        self.store.put(name, made.parts)
+        registration = c.Register(name, self.forest.space.epoch, made.size, made.crc, self.clock.now_us())
         return registration, [(block.offset, block.length, block.crc) for block in made.blocks]
 
     def next_object_name(self) -> str:

@@ -9,7 +9,9 @@ Bytes that are not what was written surface as Corrupt, which names the object a
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -28,6 +30,9 @@ _UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
 _FRAMING_BYTES = 8192
 _FRAMING_BLOCK_BYTES = 64
 
+# Buffers of at least so many bytes are written from where they are; smaller ones are joined, which costs less.
+_JOINED_BYTES_MAX = 65_536
+
 
 class BlockPlace(Struct, frozen=True):
     """Where a block's bytes are in its object, and their CRC-32C."""
@@ -38,11 +43,15 @@ class BlockPlace(Struct, frozen=True):
 
 
 class Object(Struct, frozen=True):
-    """A whole object, ready to be put: its bytes, their CRC-32C, and its blocks in the order of `add`."""
+    """A whole object, ready to be put: its bytes in parts, their CRC-32C, and its blocks in the order of `add`."""
 
-    data: memoryview
+    parts: list[memoryview]
     crc: int
     blocks: list[BlockPlace]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
 
 
 class ObjectWriter:
@@ -57,19 +66,85 @@ class ObjectWriter:
         return len(self._batches) - 1
 
     def finish(self) -> Object:
-        """Lay the blocks out as a file. The memory is taken once, in full: growing it would copy it again and again."""
+        """Lay the blocks out as a file. Large blocks are not copied: the object points to where they are."""
         lengths = [pa.ipc.get_record_batch_size(batch) for batch in self._batches]
-        buffer = pa.allocate_buffer(sum(lengths) + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(lengths))
-        sink = pa.FixedSizeBufferWriter(buffer)
+        if sum(lengths) >= _JOINED_BYTES_MAX * len(lengths):
+            gathered = _Gathered()
+            places = self._write(pa.PythonFile(gathered, mode="w"), lengths)
+            parts = gathered.finish()
+        else:
+            # The memory is taken once, in full: growing it would copy it again and again.
+            buffer = pa.allocate_buffer(sum(lengths) + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(lengths))
+            sink = pa.FixedSizeBufferWriter(buffer)
+            places = self._write(sink, lengths)
+            parts = [memoryview(buffer).cast("B")[: sink.tell()]]
+        crc = 0
+        for part in parts:
+            crc = crc32c(part, crc)
+        return Object(parts, crc, _blocks(parts, places))
+
+    def _write(self, sink: pa.NativeFile, lengths: list[int]) -> list[tuple[int, int]]:
+        """Write the file; answers the offset and the length of each block."""
         places: list[tuple[int, int]] = []
         with pa.ipc.new_file(sink, SCHEMA) as file:
             for batch, length in zip(self._batches, lengths, strict=True):
                 file.write_batch(batch)
                 # Counted back from the end, because the first write puts the file's own head in front of the message.
                 places.append((sink.tell() - length, length))
-        data = memoryview(buffer).cast("B")[: sink.tell()]
-        blocks = [BlockPlace(offset, length, crc32c(data[offset : offset + length])) for offset, length in places]
-        return Object(data, crc32c(data), blocks)
+        return places
+
+
+class _Gathered(io.RawIOBase):
+    """A file that keeps what is written to it in parts, the large ones uncopied."""
+
+    def __init__(self) -> None:
+        self._parts: list[memoryview] = []
+        self._small: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any) -> int:
+        """`data` is bytes, or a buffer of Arrow that stays as it is as long as it is referred to."""
+        length = len(data)
+        self._size += length
+        if length < _JOINED_BYTES_MAX:
+            self._small.append(bytes(data))
+        else:
+            self._join()
+            self._parts.append(memoryview(data).cast("B"))
+        return length
+
+    def finish(self) -> list[memoryview]:
+        self._join()
+        return self._parts
+
+    def _join(self) -> None:
+        if self._small:
+            self._parts.append(memoryview(b"".join(self._small)))
+            self._small = []
+
+
+def _blocks(parts: list[memoryview], places: list[tuple[int, int]]) -> list[BlockPlace]:
+    """The places with the checksums of what stands there. They ascend and do not overlap."""
+    blocks: list[BlockPlace] = []
+    index = at = 0
+    for offset, length in places:
+        end = offset + length
+        crc = 0
+        while at < end:
+            part = parts[index]
+            crc = crc32c(part[max(offset - at, 0) : end - at], crc)
+            if at + len(part) > end:
+                break  # the next block begins in it
+            at += len(part)
+            index += 1
+        blocks.append(BlockPlace(offset, length, crc))
+    return blocks
 
 
 def read_block(name: str, place: BlockPlace, data: Bytes) -> pa.RecordBatch:

@@ -12,13 +12,15 @@ import errno
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from braidlog.errors import InvalidArgument
 from braidlog.objects.files import File, Files
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 FOLDER: Final = "objects"
 _NAME: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{8}\.arrow")
@@ -29,8 +31,8 @@ _HANDLES_KEPT: Final = 64
 class Store(Protocol):
     """A set of objects by name."""
 
-    def put(self, name: str, data: bytes | bytearray | memoryview) -> None:
-        """Keep the object, durably; FileExistsError if the name is taken."""
+    def put(self, name: str, data: Bytes | Sequence[Bytes]) -> None:
+        """Keep the object, durably; its bytes may come in parts. FileExistsError if the name is taken."""
 
     def get(self, name: str, offset: int, length: int) -> memoryview:
         """Bytes of the object, fewer only at its end; FileNotFoundError if it is gone."""
@@ -69,7 +71,7 @@ class FileStore(Store):
         self._lock = threading.Lock()
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
-    def put(self, name: str, data: bytes | bytearray | memoryview) -> None:
+    def put(self, name: str, data: Bytes | Sequence[Bytes]) -> None:
         path = _path(name)
         unfinished = f"{FOLDER}/{_UNFINISHED}{name}"
         self._files.make_dir(FOLDER)
@@ -77,7 +79,7 @@ class FileStore(Store):
             raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
         left_over = unfinished
         try:
-            self._write(unfinished, data)
+            self._write(unfinished, [data] if isinstance(data, Bytes) else data)
             self._files.rename(unfinished, path)
             left_over = path
             self._files.sync_dir(FOLDER)
@@ -118,14 +120,17 @@ class FileStore(Store):
             while self._handles:
                 self._handles.popitem()[1].retire()
 
-    def _write(self, path: str, data: bytes | bytearray | memoryview) -> None:
+    def _write(self, path: str, parts: Sequence[Bytes]) -> None:
         try:
             file = self._files.create(path)
         except FileExistsError:  # a put of this name failed before, and its clean-up did too
             self._files.remove(path)
             file = self._files.create(path)
         try:
-            file.write(0, data)
+            offset = 0
+            for part in parts:
+                file.write(offset, part)
+                offset += len(part)
             file.sync()
         finally:
             file.close()
