@@ -69,9 +69,11 @@ def opened(files: Files, after: int = 0) -> tuple[FileLog, Recovery]:
 
 def reopened(files: Files, after: int = 0) -> tuple[list[tuple[int, bytes]], Recovery]:
     """What is there after a stop of any kind."""
-    log, recovery = opened(files, after)
+    taken: list[tuple[int, bytes]] = []
+    log, recovery = FileLog.open(files, after, lambda sequence, payload: taken.append((sequence, payload)))
     log.close()
-    return list(recovery.replay()), recovery
+    assert taken == list(recovery.replay()), "it is handed over while it is checked as it is read later"
+    return taken, recovery
 
 
 def log_of_three(*, clean: bool = False) -> dict[str, bytes]:

@@ -58,17 +58,15 @@ class Writer(Replica):
         snapshots.sweep_unfinished(files)
         after, forest, payloads = load_snapshot(files)
         super().__init__(forest, payloads, FileStore(files), folder)
-        self.log, recovery = FileLog.open(files, after)
+        self.commands_since_checkpoint = 0
+        self.log, recovery = FileLog.open(files, after, self._replay)
         self.clean: bool = recovery.clean
         self.cut: Cut | None = recovery.cut
         try:
-            self.commands_since_checkpoint = 0
-            for sequence, payload in recovery.replay():
-                self.commands_since_checkpoint += absorb_frame(self, sequence, payload)
             self.log.drop_through(after)
             snapshots.drop_before(files, after)
             self._objects_named = 0
-            self._snapshot_bytes = 0
+            self._forest_bytes = 0  # in the last snapshot
             self._room = threading.Condition()
             self.on_full: Callable[[], object] = lambda: None  # called when much rides inline; wakes the keeper
         except BaseException:
@@ -83,6 +81,9 @@ class Writer(Replica):
             self.committer.stop(closed())
             self.log.close()
             raise
+
+    def _replay(self, sequence: int, payload: bytes) -> None:
+        self.commands_since_checkpoint += absorb_frame(self, sequence, payload)
 
     # --- committing ----------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Writer(Replica):
     def checkpoint_due(self) -> bool:
         """Whether replaying the log would take long; never so often that snapshots cost more than what they save."""
         commands = max(limits.CHECKPOINT_COMMANDS, len(self.forest.logs))
-        size = max(limits.CHECKPOINT_LOG_BYTES, 2 * self._snapshot_bytes)
+        size = max(limits.CHECKPOINT_LOG_BYTES, 2 * self._forest_bytes)
         return self.commands_since_checkpoint >= commands or self.log.bytes_since_roll >= size
 
     def checkpoint(self) -> None:
@@ -217,9 +218,8 @@ class Writer(Replica):
             with self.lock:
                 snapshot = Snapshot(freeze(self.forest), dict(self.payloads))
             covered = self.commands_since_checkpoint
-        encoded = msgspec.msgpack.encode(snapshot)
-        self._snapshot_bytes = len(encoded)
-        snapshots.write(self.files, sequence, encoded)
+        self._forest_bytes = len(snapshot.forest)
+        snapshots.write(self.files, sequence, msgspec.msgpack.encode(snapshot))
         with self.committer.alone():
             self.commands_since_checkpoint -= covered
         self.log.drop_through(sequence)

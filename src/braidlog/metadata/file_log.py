@@ -16,9 +16,9 @@ could not write, so a second sync that succeeds would prove nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from braidlog import limits
 from braidlog.errors import Corrupt, InvalidArgument, OutcomeUnknown, Unavailable
@@ -45,6 +45,8 @@ from braidlog.metadata.segments import (
 from braidlog.objects.files import File, Files
 
 _ZEROS: Final = bytes(limits.LOG_GROWTH_BYTES)
+
+Take: TypeAlias = Callable[[int, bytes], object]  # of a sequence and its payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,12 @@ class FileLog:
         self._refusal = ""  # why nothing can be appended any more
 
     @classmethod
-    def open(cls, files: Files, after: int) -> tuple[FileLog, Recovery]:
+    def open(cls, files: Files, after: int, take: Take | None = None) -> tuple[FileLog, Recovery]:
         """Open the log for writing; `after` is the sequence that the snapshot covers, 0 if there is none.
 
-        Nothing is changed before all of the log behind `after` has passed its checks.
+        Nothing is changed before all of the log behind `after` has passed its checks. `take` is handed each payload
+        behind `after` while it is checked, so that the log need not be read twice: what it made of them is to be
+        forgotten if opening fails.
         """
         with storage("open the command log"):
             files.make_dir(FOLDER)
@@ -125,7 +129,7 @@ class FileLog:
                 # What a killed process wrote may be in memory only, names too, and is not to be trusted until synced.
                 file.sync()
                 files.sync_dir(FOLDER)
-                tail = _find_tail(files, needed, after, synced)
+                tail = _find_tail(files, needed, after, synced, take)
                 cut = None
                 if tail.damage is not None:
                     cut = Cut(segment_path(segments[-1]), tail.offset, tail.damage.end - tail.offset)
@@ -296,7 +300,7 @@ class _Mark:
         self._file.close()
 
 
-def _find_tail(files: Files, segments: Sequence[int], after: int, synced: Synced | None) -> _Tail:
+def _find_tail(files: Files, segments: Sequence[int], after: int, synced: Synced | None, take: Take | None) -> _Tail:
     """Check all of the log in these segments. Raises Corrupt unless it is whole, but for a torn last commit."""
     expected = segments[0]
     clean = False
@@ -312,6 +316,8 @@ def _find_tail(files: Files, segments: Sequence[int], after: int, synced: Synced
                     offset = found.offset + frames.frame_bytes(len(found.payload))
                     expected = found.sequence + 1
                     clean = found.kind is Kind.END
+                    if take is not None and found.kind is Kind.DATA and found.sequence > after:
+                        take(found.sequence, found.payload)
                 elif found.fatal:
                     raise Corrupt(found.describe(segment.path))
                 elif first != segments[-1]:

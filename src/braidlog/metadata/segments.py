@@ -40,6 +40,7 @@ SYNCED: Final = f"{FOLDER}/SYNCED"
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.log")
 _LOG_KINDS: Final = (Kind.DATA, Kind.END)
 _LOOK_BYTES: Final = limits.MIB  # how much of a damaged or blank stretch is looked at in one go
+_BLANK: Final = bytes(_LOOK_BYTES)
 
 _SYNCED_BODY: Final = struct.Struct("<4sQQQ")  # magic, then the fields of Synced
 _SYNCED_CHECKSUM: Final = struct.Struct("<I")
@@ -130,8 +131,8 @@ class Segment:
         """Behind the last byte from `offset` on that is not zero; `offset` if there is none."""
         end = at = offset
         while chunk := self._file.read(at, _LOOK_BYTES):
-            if length := len(chunk.rstrip(b"\0")):
-                end = at + length
+            if chunk != _BLANK[: len(chunk)]:  # which is what it mostly is, and is soon seen
+                end = at + len(chunk.rstrip(b"\0"))
             at += len(chunk)
         return end
 
