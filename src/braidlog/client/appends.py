@@ -9,7 +9,8 @@ from braidlog.client import arguments
 from braidlog.client.arguments import Headers, Moment, Value
 from braidlog.client.session import Session
 from braidlog.embedded.committer import Pending
-from braidlog.errors import InvalidArgument
+from braidlog.errors import ConditionFailed, InvalidArgument
+from braidlog.facts import Info
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
@@ -35,6 +36,13 @@ def submission(
     if not batch.count:
         raise InvalidArgument("there is nothing to submit: give at least one record")
     return batch, False
+
+
+def nothing(info: Info, expected_tail: int | None) -> range:
+    """Where an append of no records stands; it writes nothing, but its condition is checked."""
+    if arguments.optional("expected_tail", expected_tail) not in (NONE, info.tail):
+        raise ConditionFailed(f"log {info.name!r} ends at {info.tail}, not at {expected_tail}: nothing was appended")
+    return range(info.readable_tail, info.readable_tail)
 
 
 def command(

@@ -16,7 +16,7 @@ from braidlog.client.cursor import Start, cursor_at
 from braidlog.client.session import Session
 from braidlog.client.subscription import Subscription
 from braidlog.client.ticket import Receipt, Ticket
-from braidlog.client.waiting import nothing_yet, patience, patiently
+from braidlog.client.waiting import Deadline, nothing_yet, patience, patiently
 from braidlog.errors import InvalidArgument, OutOfRange
 from braidlog.facts import Ancestor, Diff, Info, Plan
 from braidlog.forest import commands as c
@@ -97,8 +97,7 @@ class Log:
         """Append several records as one atomic, contiguous batch and return their positions; see `append`."""
         batch = arguments.many_records(values, self._session.or_now(timestamp))
         if not batch.count:
-            tail = self.tail()
-            return range(tail, tail)
+            return appends.nothing(self.info(), expected_tail)
         return self._append(batch, ack, expected_tail, writer, sequence, wait)
 
     def submit(
@@ -121,8 +120,9 @@ class Log:
         batch, single = appends.submission(value, key, headers, self._session.or_now(timestamp))
         command = appends.command(self._session, self._id, batch, expected_tail, writer, sequence)
         backend = self._session.backend
-        backend.wait_for_room(command)
-        self._session.outstanding.take(command.size, arguments.seconds("timeout", timeout))
+        deadline = Deadline(arguments.seconds("timeout", timeout))
+        backend.wait_for_room(command, deadline.left)
+        self._session.outstanding.take(command.size, deadline.left)
         pending = appends.queue(self._session, command, batch, lambda _: None)
         return Ticket(backend, Receipt(backend, pending, command.request, single=single))
 

@@ -91,10 +91,12 @@ class Committer:
         store_object: StoreObject,
         write: Callable[[bytes], None],
         apply: Callable[[list[c.Command]], list[c.Result | BraidError]],
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._storing = Storing(store_object)
         self._write = write
         self._apply = apply
+        self._on_failure = on_failure  # called once nothing will be acknowledged any more
         self._queue: deque[Pending] = deque()
         self._leading = threading.Lock()
         self._wake = threading.Event()
@@ -214,6 +216,7 @@ class Committer:
             for pending in taken:
                 if not pending.done:
                     pending.finish(_unknown(pending, error))
+            self._on_failure()
             if not isinstance(error, Exception):
                 raise
 

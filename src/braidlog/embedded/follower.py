@@ -126,7 +126,7 @@ class Follower(Replica):
     def crowded(self, command: c.Append) -> None:
         """Nothing is taken here, so nothing has to wait."""
 
-    def wait_for_room(self, command: c.Append) -> None:
+    def wait_for_room(self, command: c.Append, timeout: float | None = None) -> None:
         """The same."""
 
     def close(self) -> None:

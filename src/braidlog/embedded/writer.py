@@ -72,7 +72,7 @@ class Writer(Replica):
         except BaseException:
             self.log.close()
             raise
-        self.committer = Committer(self._store_object, self._write, self._apply)
+        self.committer = Committer(self._store_object, self._write, self._apply, self._tell_of_failure)
         _writers.add(self)
         try:
             self.execute(c.Opened(self.forest.space.newest_epoch + 1, clock.now_us()))
@@ -142,23 +142,36 @@ class Writer(Replica):
 
     def crowded(self, command: c.Append) -> Unavailable | None:
         """Why an append has to wait: more rides inline than the packer has put away. None if there is room."""
-        if self.inline_bytes <= limits.UNPACKED_BYTES_MAX or command.size > limits.INLINE_BYTES_MAX or self._closed:
+        if self.inline_bytes <= limits.UNPACKED_BYTES_MAX or command.size > limits.INLINE_BYTES_MAX:
             return None
+        if self._closed or self.committer.failure is not None:
+            return None  # there never will be room, and whoever goes on is told why
         return Unavailable(
             f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
             "is the disk full?"
         )
 
-    def wait_for_room(self, command: c.Append) -> None:
+    def wait_for_room(self, command: c.Append, timeout: float | None = None) -> None:
         """Return once there is room; raise if there is none for too long."""
         if self.crowded(command) is None:
             return
         self.on_full()
         with self._room:
-            self._room.wait_for(lambda: self.crowded(command) is None, limits.COMMIT_TIMEOUT_S)
+            self._room.wait_for(
+                lambda: self.crowded(command) is None, limits.COMMIT_TIMEOUT_S if timeout is None else timeout
+            )
         refusal = self.crowded(command)
         if refusal is not None:
             raise refusal
+
+    def _tell_of_room(self) -> None:
+        with self._room:
+            self._room.notify_all()
+
+    def _tell_of_failure(self) -> None:
+        """Whoever waits for room, or for anything to change, waits in vain."""
+        self._tell_of_room()
+        self._announce()
 
     def _store_object(self, writer: ObjectWriter) -> tuple[c.Register, list[tuple[int, int, int]]]:
         """Make an object durable; answers how to register it and where its blocks are."""
@@ -198,8 +211,7 @@ class Writer(Replica):
         for pending in pendings:
             with contextlib.suppress(*despite):
                 pending.result()
-        with self._room:
-            self._room.notify_all()
+        self._tell_of_room()
 
     # --- keeping recovery short ----------------------------------------------------------------------------------
 
@@ -244,8 +256,7 @@ class Writer(Replica):
             with contextlib.suppress(BraidError, OSError):
                 self.log.close()
             self._close_reading()
-            with self._room:
-                self._room.notify_all()
+            self._tell_of_room()
             self._release()
 
 
