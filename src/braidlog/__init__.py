@@ -19,7 +19,7 @@ from braidlog.client.opening import open
 from braidlog.client.subscription import Subscription
 from braidlog.client.ticket import Ticket
 from braidlog.errors import BraidError
-from braidlog.facts import Ancestor, Diff, DiffEntry, EndOfLog, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, EndOfLog, Info, Outcome, Plan, PlanPart, Retention
 from braidlog.record import Record
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "Ancestor",
     "Braid",
     "BraidError",
+    "Consumer",
     "Diff",
     "DiffEntry",
     "EndOfLog",

@@ -34,11 +34,12 @@ from braidlog.client.appends import Ack
 from braidlog.client.arguments import Headers, Moment, Value
 from braidlog.client.cursor import Cursor, Start, cursor_at
 from braidlog.client.session import Session
+from braidlog.client.subscription import to_commit
 from braidlog.client.ticket import Receipt, undecided
 from braidlog.client.waiting import Deadline, finished, nothing_yet, patience
 from braidlog.embedded.committer import Pending
 from braidlog.errors import Blocked
-from braidlog.facts import Ancestor, Diff, EndOfLog, Info, Outcome, Plan, Retention
+from braidlog.facts import Ancestor, Consumer, Diff, EndOfLog, Info, Outcome, Plan, Retention
 from braidlog.forest import commands as c
 from braidlog.objects.batch import Batch
 from braidlog.record import Record
@@ -406,11 +407,24 @@ class Log:
         """`braidlog.Log.plan`, awaited."""
         return await self._bridge.run(lambda: self._log.plan(start, stop))
 
-    async def subscribe(self, start: Start = 0, *, follow: bool = True) -> Subscription:
+    async def subscribe(self, start: Start = 0, *, follow: bool = True, consumer: str | None = None) -> Subscription:
         """`braidlog.Log.subscribe`, awaited: what comes is an asynchronous iterator."""
         bridge = self._bridge
-        cursor = await bridge.run(partial(cursor_at, bridge.backend, self.id, start, follow=follow))
-        return Subscription(bridge, cursor)
+        name = None if consumer is None else arguments.consumer(consumer)
+        cursor = await bridge.run(partial(cursor_at, bridge.backend, self.id, start, follow=follow, consumer=name))
+        return Subscription(bridge, cursor, None if name is None else partial(self._log.commit, name))
+
+    async def commit(self, consumer: str, position: int) -> int:
+        """`braidlog.Log.commit`, awaited."""
+        return await self._bridge.run(lambda: self._log.commit(consumer, position))
+
+    async def consumers(self) -> list[Consumer]:
+        """`braidlog.Log.consumers`, awaited."""
+        return await self._bridge.run(self._log.consumers)
+
+    async def forget_consumer(self, name: str) -> None:
+        """`braidlog.Log.forget_consumer`, awaited."""
+        await self._bridge.run(lambda: self._log.forget_consumer(name))
 
     async def trim(self, before: int) -> int:
         """`braidlog.Log.trim`, awaited."""
@@ -426,10 +440,13 @@ class Log:
         ttl: float | timedelta | None = None,
         lease: float | timedelta | None = limits.LEASE_DEFAULT_S,
         labels: Mapping[str, str] | None = None,
+        dedicated: bool = False,
         wait: float | None = None,
     ) -> Log:
         """`braidlog.Log.cfork`, awaited."""
-        call = partial(self._log.cfork, name, promotable=promotable, ttl=ttl, lease=lease, labels=labels)
+        call = partial(
+            self._log.cfork, name, promotable=promotable, ttl=ttl, lease=lease, labels=labels, dedicated=dedicated
+        )
         return await self._forked(call, wait)
 
     async def sfork(
@@ -513,9 +530,10 @@ class Ticket:
 class Subscription:
     """`braidlog.Subscription` as an asynchronous iterator. For one task at a time, except `close`."""
 
-    def __init__(self, bridge: _Bridge, cursor: Cursor) -> None:
+    def __init__(self, bridge: _Bridge, cursor: Cursor, commit: Callable[[int], int] | None) -> None:
         self._bridge = bridge
         self._cursor = cursor
+        self._commit = commit
         self._fetch: asyncio.Future[int | None] | None = None
 
     @property
@@ -561,6 +579,10 @@ class Subscription:
         seen = await asyncio.shield(self._fetch)
         self._fetch = None
         return seen
+
+    async def commit(self, position: int | None = None) -> int:
+        """`braidlog.Subscription.commit`, awaited."""
+        return await self._bridge.run(partial(to_commit(self._commit), self.position if position is None else position))
 
     async def close(self) -> None:
         """`braidlog.Subscription.close`, awaited: a waiting task is told at once."""

@@ -23,10 +23,15 @@ _WEIGHTS = {
     "promote": 6,
     "squash": 4,
     "trim": 4,
+    "commit": 6,
+    "forget_consumer": 2,
+    "settle": 2,
+    "admit": 1,
+    "retire": 1,
     "pack": 5,
     "relocate": 3,
     "collect": 4,
-    "again": 2,
+    "again": 4,
     "retain": 2,
     "renew": 2,
     "expire": 2,
@@ -132,7 +137,11 @@ class Author:
         objects = [name for name, condemned in self.world.oracle.objects.items() if not condemned]
         if objects and self.chance.random() < 0.15:
             name = self.chance.choice([*objects, "never-registered"])
-            more |= {"object": name, "offset": 100 + len(self.world.objects.get(name, {}))}
+            blocks = self.world.objects.get(name, {})
+            shared = [
+                offset for offset in blocks if offset >= 100
+            ]  # that appends share, the others hold what was packed
+            more |= {"object": name, "offset": self.chance.choice([100 + len(blocks), *shared])}
         return Step("append", self._label(log), more)
 
     def _cfork(self) -> Step:
@@ -146,6 +155,7 @@ class Author:
             more |= {"promotable": True} | self._sometimes(0.3, lease=self.chance.randrange(10, 150))
         more |= self._sometimes(0.1, ttl=self.chance.randrange(20, 200))
         more |= self._sometimes(0.05, labels={"for": "test"}, owner="agent")
+        more |= self._sometimes(0.1, dedicated=True)
         return Step("cfork", self._label(parent), more | self._naming() | self._requested())
 
     def _sfork(self) -> Step:
@@ -190,12 +200,17 @@ class Author:
         return Step(verb, label, {"times": (self.now,), "before": 0, "into": self._new("stray"), "now": self.now})
 
     def _again(self) -> Step:
-        """A request that was made before, by whatever command."""
+        """A request that was made before, or should have been, by whatever command."""
         requests = list(self.world.requests)
         if not requests:
             return self._append()
+        unknown = [f"r{self.chance.randint(1, self.labels)}"] * 2  # never made, most likely
         step = self.chance.choice([self._append, self._cfork, self._promote])()
-        return Step(step.verb, step.log, {**step.more, "request": self.chance.choice(requests)})
+        more = {**step.more, "request": self.chance.choice([*requests, *unknown, self._new("r")])}
+        more |= self._sometimes(0.6, again=True)
+        if self.chance.random() < 0.12:
+            del more["request"]
+        return Step(step.verb, step.log, more)
 
     def _trim(self) -> Step:
         limits = self.world.oracle.limits()
@@ -205,6 +220,32 @@ class Author:
             [self.chance.randint(0, limit.readable), limit.readable, limit.tail, limit.tail + 1]
         )
         return Step("trim", self._label(log), {"before": before} | self._requested())
+
+    def _commit(self) -> Step:
+        limits = self.world.oracle.limits()
+        log = self._often([log for log in self._living() if limits[log.id].holder is not None], 0.4)
+        limit = limits[log.id]
+        places = [self.chance.randint(0, limit.readable)] * 3 + [limit.readable, limit.tail, limit.tail + 1]
+        consumer = self.chance.choice(
+            ["a", "b", "b", "c", "not\nprintable"] if self.chance.random() < 0.2 else ["a", "b"]
+        )
+        more = {"consumer": consumer, "position": self.chance.choice(places), "now": self.now}
+        return Step("commit", self._label(log), more | self._requested())
+
+    def _forget_consumer(self) -> Step:
+        log = self._often([log for log in self._living() if log.consumers], 0.8)
+        consumer = self.chance.choice([*log.consumers, "nobody"])
+        return Step("forget-consumer", self._label(log), {"consumer": consumer} | self._requested())
+
+    def _settle(self) -> Step:
+        return Step("settle", "", {"upto": f"r{self.chance.randint(self.labels // 2, self.labels)}"})
+
+    def _admit(self) -> Step:
+        return Step("admit", "", {"now": self.now} | self._requested())
+
+    def _retire(self) -> Step:
+        epochs = [*self.world.oracle.admitted, self.chance.randint(-1, self.world.oracle.newest_epoch + 1)]
+        return Step("retire", "", {"epoch": self.chance.choice(epochs)} | self._requested())
 
     def _retain(self) -> Step:
         kept = [log for log in self._living() if (log.retain_age_us, log.retain_bytes) != (-1, -1)]
@@ -221,7 +262,7 @@ class Author:
         return Step("expire", self._label(log), {"now": now})
 
     def _opened(self) -> Step:
-        epoch = self.world.oracle.epoch + self.chance.choice([0, 1, 1, 2])
+        epoch = self.world.oracle.newest_epoch + self.chance.choice([0, 1, 1, 2])
         return Step("opened", "", {"epoch": epoch, "now": self.now})
 
     def _pack(self) -> Step:
@@ -232,7 +273,11 @@ class Author:
 
     def _plan(self, verb: str) -> Step:
         name = self._new("o")
-        register = self._sometimes(0.04, epoch=self.world.oracle.epoch + 1)
+        oracle = self.world.oracle
+        register = self._sometimes(0.04, epoch=oracle.newest_epoch + 1)
+        if self.chance.random() < 0.3:  # an uploader's, or that of one that is gone
+            epochs = [*oracle.admitted, self.chance.randint(0, oracle.newest_epoch)]
+            register = {"epoch": self.chance.choice(epochs)}
         self.later += [
             Step("register", "", {"object": name, "now": self.now} | register),
             Step("apply-plan", "", {"object": name}),

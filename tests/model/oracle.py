@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from braidlog import errors as e
+from braidlog import limits
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
-from braidlog.forest.names import check_name
+from braidlog.forest.names import check_consumer, check_name
 
 Answer = tuple[object, ...]
 
@@ -43,6 +44,8 @@ class NaiveLog:
     start: int = 0
     epoch: int = 0
     promotable: bool = False
+    dedicated: bool = False
+    consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
     writers: dict[str, tuple[int, Batch]] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
@@ -102,6 +105,9 @@ class Oracle:
         self.blocks: dict[int, Block] = {}
         self.objects: dict[str, bool] = {}  # whether it is condemned
         self.epoch = 0
+        self.newest_epoch = 0
+        self.admitted: set[int] = set()
+        self.floors: dict[bytes, int] = {}  # of clients
         self.blocks_made = 0
 
     # --- what can be asked ---------------------------------------------------------------------------------------
@@ -204,6 +210,11 @@ class Oracle:
         known = self.recall(request)
         if known is not None:
             return known
+        if isinstance(command, c.Again) and request:
+            # Nothing is ever forgotten here, so what is not known never happened, unless its sender settled it.
+            if int.from_bytes(request[8:], "big") < self.floors.get(request[:8], 0):
+                return Refused(e.OutcomeUnknown, request.hex()).answer
+            command = command.command
         try:
             answer = self._apply(command, list(records))
         except Refused as refused:
@@ -216,10 +227,31 @@ class Oracle:
     def _apply(self, command: c.Command, records: list[int]) -> Answer:
         match command:
             case c.Opened():
-                if command.epoch <= self.epoch:
+                if command.epoch <= self.newest_epoch:
                     raise Refused(e.ConditionFailed)
-                self.epoch = command.epoch
+                self.epoch = self.newest_epoch = command.epoch
                 return "done", command.epoch
+            case c.Admit():
+                self.newest_epoch += 1
+                self.admitted.add(self.newest_epoch)
+                return "done", self.newest_epoch
+            case c.Retire():
+                if command.epoch == self.epoch or not 0 < command.epoch <= self.newest_epoch:
+                    raise Refused(e.InvalidArgument)
+                self.admitted.discard(command.epoch)
+                return "done", 0
+            case c.Settle():
+                self.floors[command.client] = max(command.floor, self.floors.get(command.client, 0))
+                return "done", self.floors[command.client]
+            case c.Again():
+                raise Refused(e.InvalidArgument)
+            case c.Commit():
+                return self._commit(command)
+            case c.ForgetConsumer():
+                log = self._live(command.log)
+                if command.consumer not in log.consumers:
+                    raise Refused(e.NotFound)
+                return "done", log.consumers.pop(command.consumer)[0]
             case c.Create():
                 return self._create(command)
             case c.Append():
@@ -244,7 +276,7 @@ class Oracle:
             case c.Trim():
                 return self._trim(command)
             case c.Register():
-                if command.epoch != self.epoch:
+                if command.epoch != self.epoch and command.epoch not in self.admitted:
                     raise Refused(e.ConditionFailed)
                 self.objects.setdefault(command.object, False)
                 return "done", 0
@@ -333,6 +365,7 @@ class Oracle:
         log = NaiveLog(len(self.logs) + 1, name, kind, None, parent, content, command.now)
         log.fork_point = len(content)
         log.start = parent.start
+        log.consumers = {name: (min(at, len(content)), when) for name, (at, when) in parent.consumers.items()}
         log.origin_id, log.origin_name = parent.id, parent.name
         log.labels, log.owner = dict(command.labels), command.owner
         if command.ttl_us != NONE:
@@ -349,6 +382,7 @@ class Oracle:
         log = self._fork(command, parent, "cfork", name, list(parent.content))
         log.parent = parent
         log.promotable = command.promotable
+        log.dedicated = command.dedicated
         if command.promotable and command.lease_us != NONE:
             log.lease_us, log.lease_expires = command.lease_us, command.now + command.lease_us
         return self._add(log)
@@ -478,6 +512,23 @@ class Oracle:
             raise Refused(e.Blocked, limit.holder.name)
         log.start = max(log.start, command.before)
         return "done", log.start
+
+    def _commit(self, command: c.Commit) -> Answer:
+        log = self._live(command.log)
+        try:
+            check_consumer(command.consumer)
+        except e.InvalidArgument as error:
+            raise Refused(e.InvalidArgument) from error
+        limit = self.limit(log)
+        if not 0 <= command.position <= limit.tail:
+            raise Refused(e.OutOfRange)
+        if command.position > limit.readable:
+            assert limit.holder is not None
+            raise Refused(e.Blocked, limit.holder.name)
+        if command.consumer not in log.consumers and len(log.consumers) >= limits.CONSUMERS_PER_LOG_MAX:
+            raise Refused(e.ConditionFailed)
+        log.consumers[command.consumer] = (command.position, command.now)
+        return "done", command.position
 
     # --- blocks and objects --------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Random histories of every command: the forest does what lists of records do.
 
 After every step the answer, and then everything observable, is compared with the oracle: tails, readable limits,
-holders, fork points, own counts, all records of all logs by range and one by one, what was ever readable, outcomes of
-requests, deadlines, which blocks and objects are let go, and the forest's own invariants and snapshots.
+holders, fork points, own counts, consumers, all records of all logs by range and one by one, what was ever readable,
+outcomes of requests, deadlines, which blocks and objects are let go, and the forest's own invariants and snapshots.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_million_operations_do_what_lists_of_records_do(chunk: int, monkeypatc
 
 def test_histories_meet_every_command_and_every_refusal() -> None:
     met: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(40):
         met += explore(seed, STEPS).met
     wanted = {
         "Opened done": 5,
@@ -82,6 +82,20 @@ def test_histories_meet_every_command_and_every_refusal() -> None:
         "Trim done": 20,
         "Trim refused Blocked": 1,
         "Trim refused OutOfRange": 2,
+        "Commit done": 40,
+        "Commit refused Blocked": 1,
+        "Commit refused OutOfRange": 2,
+        "Commit refused InvalidArgument": 1,
+        "ForgetConsumer done": 4,
+        "ForgetConsumer refused NotFound": 1,
+        "Settle done": 5,
+        "Again appended": 3,
+        "Again opening": 1,
+        "Again refused OutcomeUnknown": 1,
+        "Again refused InvalidArgument": 1,
+        "Admit done": 5,
+        "Retire done": 2,
+        "Retire refused InvalidArgument": 1,
         "Retain done": 10,
         "Register done": 20,
         "Register refused ConditionFailed": 1,

@@ -12,7 +12,7 @@ import pytest
 
 from braidlog import limits
 from braidlog.forest import commands as c
-from braidlog.forest import forks, space, tails
+from braidlog.forest import consumers, forks, space, tails
 from braidlog.forest.index import Index, Insertions, Segment
 from braidlog.forest.log import Log, View, Way
 from braidlog.forest.machine import Forest
@@ -164,7 +164,60 @@ def a_squashed_rival_is_forgotten_by_the_next_promotion(monkeypatch: pytest.Monk
     monkeypatch.setattr(forks, "end_subtree", wrong)
 
 
-SEEN = {"answer", "limit", "tail", "logs", "content", "unreadable", "stability", "outcomes", "description", "writers"}
+def forks_share_their_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes a copy before he changes a consumer."""
+    monkeypatch.setattr(consumers, "_own", lambda log: log.consumers)
+
+
+def consumers_of_a_severed_fork_stand_beyond_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = consumers.inherit
+    monkeypatch.setattr(consumers, "inherit", lambda log, parent, _: right(log, parent, 1 << 62))
+
+
+def consumers_may_stand_where_nobody_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "reach", lambda log: (at := tails.reach(log))._replace(readable=at.tail))
+
+
+def a_retired_uploader_goes_on_registering(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = space.Space.retire
+
+    def wrong(self: space.Space, epoch: int) -> None:
+        kept = dict(self.admitted)
+        right(self, epoch)
+        self.admitted = kept
+
+    monkeypatch.setattr(space.Space, "retire", wrong)
+
+
+def an_epoch_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next epoch follows the writer's, not the newest that was given."""
+
+    def wrong(self: space.Space, now: int) -> int:
+        self.newest_epoch = max(self.newest_epoch, self.epoch + 1)
+        self.admitted[self.epoch + 1] = now
+        return self.epoch + 1
+
+    monkeypatch.setattr(space.Space, "admit", wrong)
+
+
+def appends_that_share_a_block_all_begin_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = space.Space.add_placed
+    monkeypatch.setattr(space.Space, "add_placed", lambda self, place: right(self, place._replace(row=0)))
+
+
+SEEN = {
+    "answer",
+    "consumers",
+    "content",
+    "description",
+    "limit",
+    "logs",
+    "outcomes",
+    "stability",
+    "tail",
+    "unreadable",
+    "writers",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +248,12 @@ def test_the_same_histories_pass_when_nothing_is_planted() -> None:
         the_tour_misses_promotions,
         packing_joins_runs_that_a_fork_may_still_part,
         a_squashed_rival_is_forgotten_by_the_next_promotion,
+        forks_share_their_consumers,
+        consumers_of_a_severed_fork_stand_beyond_its_end,
+        consumers_may_stand_where_nobody_can_read,
+        a_retired_uploader_goes_on_registering,
+        an_epoch_is_given_twice,
+        appends_that_share_a_block_all_begin_it,
     ],
     ids=lambda plant: plant.__name__,
 )

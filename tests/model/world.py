@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from braidlog.errors import Blocked, BraidError, Gone, Trimmed
+from braidlog.errors import Blocked, BraidError, Gone, OutcomeUnknown, Trimmed
 from braidlog.forest import commands as c
+from braidlog.forest import consumers as consumers_of
 from braidlog.forest import invariants
 from braidlog.forest.commands import NONE
 from braidlog.forest.log import Log
@@ -95,7 +96,7 @@ class World:
         if door is not None:
             door(step)
         else:
-            self._both(self._command(step), step)
+            self._both(self._again(self._command(step), step), step)
         self.compare()
 
     def finish(self) -> None:
@@ -111,7 +112,7 @@ class World:
         log, more = self._id(step.log), step.more
         request = self._request(more)
         name = more.get("name", more.get("into", ""))
-        fork = {"labels": more.get("labels", {}), "owner": more.get("owner", ""), "request": request}
+        fork: dict[str, Any] = {"labels": more.get("labels", {}), "owner": more.get("owner", ""), "request": request}
         match step.verb:
             case "opened":
                 return c.Opened(more["epoch"], self.now)
@@ -120,6 +121,7 @@ class World:
                 return c.Create(name, self.now, more.get("discipline", "eager"), *retain, **fork)
             case "cfork":
                 lease = more.get("lease", NONE)
+                fork["dedicated"] = more.get("dedicated", False)
                 return c.CFork(log, name, self.now, more.get("promotable", False), more.get("ttl", NONE), lease, **fork)
             case "sfork":
                 return c.SFork(log, name, self.now, more.get("at", NONE), more.get("ttl", NONE), **fork)
@@ -138,11 +140,25 @@ class World:
             case "register":
                 self.objects.setdefault(more["object"], {})
                 return c.Register(more["object"], more.get("epoch", self.oracle.epoch), 1, 2, self.now)
+            case "commit":
+                return c.Commit(log, more["consumer"], self._before(log, more["position"]), self.now, request)
+            case "forget-consumer":
+                return c.ForgetConsumer(log, more["consumer"], request)
+            case "settle":
+                return c.Settle(request_of(more["upto"])[:8], int.from_bytes(request_of(more["upto"])[8:], "big"))
+            case "admit":
+                return c.Admit(self.now, request)
+            case "retire":
+                return c.Retire(more["epoch"], request)
             case "collect":
                 return c.Collect(self.now)
             case "forget":
                 return c.Forget([name for name, condemned in self.oracle.objects.items() if condemned])
         raise AssertionError(f"unknown step {step}")
+
+    def _again(self, command: c.Command, step: Step) -> c.Command:
+        """The command as it is, or as one that was sent before."""
+        return c.Again(command, 0) if step.more.get("again") else command
 
     def _before(self, log_id: int, before: int | str) -> int:
         log = self.oracle.living.get(log_id)
@@ -155,7 +171,7 @@ class World:
 
     def _request(self, more: Mapping[str, Any]) -> bytes:
         label = more.get("request", "")
-        return self.requests.setdefault(label, label.encode()) if label else b""
+        return self.requests.setdefault(label, request_of(label)) if label else b""
 
     def _append(self, step: Step) -> None:
         more = step.more
@@ -163,9 +179,11 @@ class World:
         records = list(range(self.records_made, self.records_made + len(times)))
         self.records_made += len(times)
         self.times.update(zip(records, times, strict=True))
-        name, offset = more.get("object", ""), more.get("offset", 0)
+        name, offset, row = more.get("object", ""), more.get("offset", 0), 0
         if name in self.objects:
-            self.objects[name][offset] = records
+            stored = self.objects[name].setdefault(offset, [])
+            row = len(stored)
+            stored += records
         command = c.Append(
             self._id(step.log),
             len(records),
@@ -181,8 +199,9 @@ class World:
             more.get("writer", ""),
             more.get("sequence", NONE),
             self._request(more),
+            row,
         )
-        result = self._both(command, step, records)
+        result = self._both(self._again(command, step), step, records)
         if isinstance(result, c.Appended) and result.block != NONE and not name:
             self.inline[result.block] = records
 
@@ -259,7 +278,10 @@ class World:
         wanted = self.oracle.apply(command, records or [])
         self._note(command, wanted, detail)
         try:
-            if isinstance(command, c.Append | c.CFork | c.SFork):
+            bare = command.command if isinstance(command, c.Again) else command
+            if isinstance(bare, c.Append | c.CFork | c.SFork) and isinstance(
+                command, c.Append | c.CFork | c.SFork | c.Again
+            ):
                 self._compare_foresight(command, wanted)
             result = self.forest.apply(command)
         except Mismatch:
@@ -318,7 +340,7 @@ class World:
                 self.met[what] += 1
                 self.met[f"{what}, {detail}"] += bool(detail)
 
-    def _compare_foresight(self, command: c.Append | c.CFork | c.SFork, wanted: Answer) -> None:
+    def _compare_foresight(self, command: c.Append | c.CFork | c.SFork | c.Again, wanted: Answer) -> None:
         """What a hold would refuse is known before anything is tried; nothing is foreseen that then goes well."""
         try:
             self.forest.check_holds(command)
@@ -361,6 +383,7 @@ class World:
     def compare(self) -> None:
         """Everything that can be observed of the forest, against the oracle."""
         forest, oracle = self.forest, self.oracle
+        same("applied", "the number of commands applied", forest.applied, len(self.commands))
         if wrong := oracle.contradictions():
             raise AssertionError(f"the oracle contradicts itself: {wrong}")
         same("logs", "the living", set(forest.logs), set(oracle.living))
@@ -397,6 +420,8 @@ class World:
         found = {writer: (known.sequence, self._told(_answer(known.outcome))) for writer, known in log.writers.items()}
         wanted = {writer: (sequence, self.oracle.told(batch)) for writer, (sequence, batch) in naive.writers.items()}
         same("writers", f"the writers of {naive.name}", found, wanted)
+        consumers = {name: (consumers_of.position_of(log, name), at) for name, (_, at) in log.consumers.items()}
+        same("consumers", f"the consumers of {naive.name}", consumers, naive.consumers)
 
     def _compare_limit(self, log: Log, wanted: Limit) -> None:
         at = reach(log)
@@ -446,6 +471,12 @@ class World:
         return self.objects[place.object][place.offset][place.row + row]
 
 
+def request_of(label: str) -> bytes:
+    """The id of a request: of one of three clients, and its number."""
+    number = int(label[1:])
+    return b"client-%d" % (number % 3) + number.to_bytes(8, "big")
+
+
 def _detail(error: BraidError) -> object:
     match error:
         case Blocked():
@@ -454,6 +485,8 @@ def _detail(error: BraidError) -> object:
             return error.end
         case Trimmed():
             return error.start
+        case OutcomeUnknown():
+            return error.request_id
     return None
 
 
@@ -466,6 +499,7 @@ _DESCRIPTION = (
     "kind",
     "fork_point",
     "promotable",
+    "dedicated",
     "start",
     "epoch",
     "created",

@@ -17,6 +17,7 @@ NAMES = {
     "Ancestor",
     "Braid",
     "BraidError",
+    "Consumer",
     "Diff",
     "DiffEntry",
     "EndOfLog",

@@ -113,9 +113,9 @@ def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.ensure_object(Call).json = True
 
 
-def log_argument(name: str) -> Callable[[F], F]:
+def log_argument(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The name of a log or a fork, which a shell completes from those there are."""
-    return click.argument(name, shell_complete=_names)
+    return click.argument(name, required=required, shell_complete=_names)
 
 
 def _names(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -23,6 +23,7 @@ def info_json(info: Info) -> dict[str, Json]:
         "parent": info.parent,
         "fork_point": info.fork_point,
         "promotable": info.promotable,
+        "dedicated": info.dedicated,
         "discipline": info.discipline,
         "start": info.start,
         "tail": info.tail,

@@ -18,6 +18,7 @@ from braidlog.cli.failures import PipeClosed, conclude
 from braidlog.cli.verbs.append import append
 from braidlog.cli.verbs.bench import bench
 from braidlog.cli.verbs.completion import completion
+from braidlog.cli.verbs.consumers import consumers
 from braidlog.cli.verbs.create import create
 from braidlog.cli.verbs.decide import promote, squash
 from braidlog.cli.verbs.demo import demo
@@ -37,6 +38,7 @@ _VERBS = (
     append,
     read,
     tail,
+    consumers,
     ls,
     info,
     fork,

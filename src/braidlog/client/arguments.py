@@ -14,7 +14,7 @@ from braidlog import limits
 from braidlog.errors import InvalidArgument
 from braidlog.facts import Retention
 from braidlog.forest.commands import NONE
-from braidlog.forest.names import check_name
+from braidlog.forest.names import check_consumer, check_name
 from braidlog.objects.batch import Batch
 from braidlog.record import Record, to_micros
 
@@ -250,6 +250,11 @@ def acknowledgement(ack: str) -> None:
 def name(value: str) -> str:
     check_name(value)
     return _encodable("name", value)
+
+
+def consumer(value: str) -> str:
+    check_consumer(value)
+    return _encodable("consumer", value)
 
 
 def discipline(value: str) -> str:

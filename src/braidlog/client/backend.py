@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from braidlog.embedded.committer import Pending
 from braidlog.errors import Unavailable
-from braidlog.facts import Ancestor, Diff, Info, Outcome, Plan
+from braidlog.facts import Ancestor, Consumer, Diff, Info, Outcome, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome as Kept
 from braidlog.forest.machine import End
@@ -35,6 +35,7 @@ class Backend(Protocol):
     def tail(self, log_id: int) -> int: ...
     def describe(self, log_id: int) -> Info: ...
     def lineage(self, log_id: int) -> list[Ancestor]: ...
+    def consumers(self, log_id: int) -> list[Consumer]: ...
     def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome: ...
 
     # Reading. None of these waits.

@@ -102,9 +102,15 @@ class Cursor:
         self._closed = True
 
 
-def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool) -> Cursor:
-    """A cursor at a position, at the tail, or at a moment. Trimmed or OutOfRange if there is no such position."""
-    if isinstance(start, datetime):
+def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool, consumer: str | None = None) -> Cursor:
+    """A cursor at a position, at the tail, or at a moment. Trimmed or OutOfRange if there is no such position.
+
+    A consumer that committed a position begins there instead.
+    """
+    committed = None if consumer is None else _committed(backend, log_id, consumer)
+    if committed is not None:
+        position = committed
+    elif isinstance(start, datetime):
         position = backend.position_at(log_id, arguments.moment(start))
     elif start == "tail":
         position = backend.tail(log_id)
@@ -115,3 +121,18 @@ def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool) -> C
         with contextlib.suppress(Blocked):  # it pauses there
             backend.plan(log_id, position, position)
     return Cursor(backend, log_id, position, follow=follow)
+
+
+def _committed(backend: Backend, log_id: int, consumer: str) -> int | None:
+    """Where a consumer goes on; None if it has not committed anything yet."""
+    for known in backend.consumers(log_id):
+        if known.name == consumer:
+            log = backend.describe(log_id)
+            if known.position < log.start:
+                raise Trimmed(
+                    f"consumer {consumer!r} of log {log.name!r} stands at {known.position}, which was trimmed away: to "
+                    f"go on with what is left, commit({consumer!r}, {log.start}) or a later position",
+                    start=log.start,
+                )
+            return known.position
+    return None

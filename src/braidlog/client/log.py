@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import overload
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from braidlog.client.subscription import Subscription
 from braidlog.client.ticket import Receipt, Ticket
 from braidlog.client.waiting import Deadline, nothing_yet, patience, patiently
 from braidlog.errors import InvalidArgument, OutOfRange
-from braidlog.facts import Ancestor, Diff, Info, Plan
+from braidlog.facts import Ancestor, Consumer, Diff, Info, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
@@ -217,14 +218,37 @@ class Log:
         arguments.span(start, stop)
         return self._session.backend.plan(self._id, start, stop)
 
-    def subscribe(self, start: Start = 0, *, follow: bool = True) -> Subscription:
+    def subscribe(self, start: Start = 0, *, follow: bool = True, consumer: str | None = None) -> Subscription:
         """Iterate over records from a position, from now on ("tail"), or from a moment.
 
         It waits for new records, pauses at holds, and ends with a reason in `.end`. Without `follow` it ends where
         nothing more can be read now. 0 stands for the beginning, wherever that is after trims.
+
+        With the name of a `consumer` it begins where that one's last `commit` said, and at `start` only if there was
+        none; Trimmed if that position is gone. Several subscriptions of one name each get everything.
         """
         backend = self._session.backend
-        return Subscription(backend, cursor_at(backend, self._id, start, follow=follow))
+        name = None if consumer is None else arguments.consumer(consumer)
+        cursor = cursor_at(backend, self._id, start, follow=follow, consumer=name)
+        return Subscription(backend, cursor, None if name is None else partial(self.commit, name))
+
+    def commit(self, consumer: str, position: int) -> int:
+        """Remember durably that a consumer has dealt with everything below `position`, which may lie before the last.
+
+        A fork begins with the consumers of what it was forked from. Returns the position.
+        """
+        name, at = arguments.consumer(consumer), arguments.position("position", position)
+        done = self._execute(c.Commit(self._id, name, at, self._session.now_us(), self._session.next_request()))
+        assert isinstance(done, c.Done)
+        return done.value
+
+    def consumers(self) -> list[Consumer]:
+        """Everybody who committed a position here, or on what this was forked from, by name."""
+        return self._session.backend.consumers(self._id)
+
+    def forget_consumer(self, name: str) -> None:
+        """Forget how far a consumer got; NotFound if there is no such consumer."""
+        self._execute(c.ForgetConsumer(self._id, arguments.consumer(name), self._session.next_request()))
 
     def trim(self, before: int) -> int:
         """Forget the positions below `before`, for this log; forks keep theirs. Returns the new start."""
@@ -244,13 +268,15 @@ class Log:
         ttl: float | timedelta | None = None,
         lease: float | timedelta | None = limits.LEASE_DEFAULT_S,
         labels: Mapping[str, str] | None = None,
+        dedicated: bool = False,
         wait: float | None = None,
     ) -> Log:
         """Fork this log live: the fork shares everything so far and goes on receiving what is appended here.
 
         What is written on the fork stays there, unless it is `promotable` and promoted. While a promotable fork is
         undecided, this log can be read up to the fork point only; after `lease` seconds without `renew` it is squashed
-        (None: never). `ttl` squashes any fork after so many seconds.
+        (None: never). `ttl` squashes any fork after so many seconds. `dedicated` asks a service for a broker of its
+        own; where there is none it is only remembered.
         """
         command = c.CFork(
             self._id,
@@ -262,6 +288,7 @@ class Log:
             arguments.labels(labels),
             self._session.owner,
             self._session.next_request(),
+            bool(dedicated),
         )
         return self._opened(patiently(self._session.backend, lambda: self._execute(command), patience(wait)))
 

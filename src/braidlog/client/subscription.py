@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.cursor import Cursor
 from braidlog.client.waiting import Deadline
+from braidlog.errors import InvalidArgument
 from braidlog.facts import EndOfLog
 from braidlog.record import Record
 
@@ -18,9 +19,10 @@ class Subscription:
     Not to be shared between threads, except that `close` may be called from any.
     """
 
-    def __init__(self, backend: Backend, cursor: Cursor) -> None:
+    def __init__(self, backend: Backend, cursor: Cursor, commit: Callable[[int], int] | None = None) -> None:
         self._backend = backend
         self._cursor = cursor
+        self._commit = commit
 
     @property
     def position(self) -> int:
@@ -55,6 +57,13 @@ class Subscription:
                 return
             self._backend.wait_for_change(seen, deadline.left)
 
+    def commit(self, position: int | None = None) -> int:
+        """Remember durably how far the consumer got: up to the last record that was handed out, or to `position`.
+
+        The next subscription of that consumer begins there. Returns the position. Not without a consumer.
+        """
+        return to_commit(self._commit)(self.position if position is None else position)
+
     def close(self) -> None:
         """End it: a waiting `next` returns when the log next changes, a later one at once."""
         self._cursor.close()
@@ -64,3 +73,10 @@ class Subscription:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def to_commit(commit: Callable[[int], int] | None) -> Callable[[int], int]:
+    """How a subscription commits; an error if nobody said for whom."""
+    if commit is None:
+        raise InvalidArgument("this subscription has no consumer to commit for: subscribe with consumer='a name'")
+    return commit

@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 from braidlog import limits
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, OutOfRange, Trimmed, Unavailable
-from braidlog.facts import Ancestor, Diff, DiffEntry, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan, PlanPart, Retention
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.forks import blocked_by
@@ -235,6 +235,19 @@ class Replica:
                     )
                 log = source
             return steps
+
+    def consumers(self, log_id: int) -> list[Consumer]:
+        """How far each consumer of a log got, by name."""
+        self._check_readable()
+        with self.lock:
+            log = self.forest.live(log_id)
+            readable = reach(log).readable
+            found = []
+            for name, (position, updated) in sorted(log.consumers.items()):
+                at = min(position, log.consumers_ceiling)
+                lag = readable - max(at, log.start)
+                found.append(Consumer(name=name, position=at, lag=lag, updated=_moment(updated)))
+            return found
 
     def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome:
         """What is known of a request; `kept` is what its ticket kept of it, so that it needs not be remembered here."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     type=lease_term,
     help=f"With --promotable: how long it may stay undecided, or `none`. [default: {limits.LEASE_DEFAULT_S:g}s]",
 )
+@click.option(
+    "--dedicated", is_flag=True, help="Ask a service for a broker of its own; elsewhere it is only remembered."
+)
 @click.option("--label", "labels", type=pair, multiple=True, help="A label of the fork; may be repeated.")
 @click.option("--wait", type=duration, help="Wait so long while a hold stands in the way.")
 @pass_call
@@ -41,6 +44,7 @@ def fork(
     at_position: int | None,
     ttl: float | None,
     lease: float | None,
+    dedicated: bool,
     labels: tuple[tuple[str, str], ...],
     wait: float | None,
 ) -> None:
@@ -51,6 +55,8 @@ def fork(
     """
     if severed and promotable:
         raise click.UsageError("--severed and --promotable exclude each other: only a live fork can be promoted")
+    if severed and dedicated:
+        raise click.UsageError("--severed and --dedicated exclude each other: only a live fork has traffic of its own")
     if at_position is not None and not severed:
         raise click.UsageError("--at-position needs --severed: a live fork always begins at the tail")
     if lease is not None and not promotable:
@@ -61,7 +67,15 @@ def fork(
             made = source.sfork(name, at=at_position, ttl=ttl, labels=dict(labels), wait=wait)
         else:
             term = limits.LEASE_DEFAULT_S if lease is None else None if math.isinf(lease) else lease
-            made = source.cfork(name, promotable=promotable, ttl=ttl, lease=term, labels=dict(labels), wait=wait)
+            made = source.cfork(
+                name,
+                promotable=promotable,
+                ttl=ttl,
+                lease=term,
+                labels=dict(labels),
+                dedicated=dedicated,
+                wait=wait,
+            )
         _tell_fork(call, made)
 
 

@@ -43,6 +43,8 @@ def _facts(info: Info) -> dict[str, str]:
     }
     if info.parent is not None:
         facts["forked from"] = f"{info.parent} at {info.fork_point}, sharing {info.shared_bytes:,} bytes"
+    if info.dedicated:
+        facts["broker"] = "one of its own, where there are brokers"
     if info.limited_by is not None:
         facts["hold"] = hold_text(info)
     if info.lease_expires is not None:
