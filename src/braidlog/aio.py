@@ -17,10 +17,8 @@ just as if its answer had been lost; `writer` and `sequence` make it safe to rep
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -32,15 +30,13 @@ from braidlog import limits
 from braidlog.client import appends, arguments, braid, log, opening
 from braidlog.client.appends import Ack
 from braidlog.client.arguments import Headers, Moment, Value
-from braidlog.client.cursor import Cursor, Start, cursor_at
-from braidlog.client.session import Session
+from braidlog.client.backend import Following
+from braidlog.client.bridge import Bridge
+from braidlog.client.cursor import Start, cursor_at
 from braidlog.client.subscription import to_commit
 from braidlog.client.ticket import Receipt, undecided
-from braidlog.client.waiting import Deadline, finished, nothing_yet, patience
-from braidlog.embedded.committer import Pending
-from braidlog.errors import Blocked
+from braidlog.client.waiting import Deadline, nothing_yet, patience
 from braidlog.facts import Ancestor, Consumer, Diff, EndOfLog, Info, Outcome, Plan, Retention
-from braidlog.forest import commands as c
 from braidlog.objects.batch import Batch
 from braidlog.record import Record
 
@@ -49,145 +45,17 @@ __all__ = ["Braid", "Log", "Subscription", "Ticket", "open"]
 T = TypeVar("T")
 
 
-class _Sleepers:
-    """Tasks that wait for something to happen. Belongs to the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._asleep: set[asyncio.Future[None]] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._asleep)
-
-    async def sleep(self, timeout: float | None) -> None:
-        """Until woken, or until so many seconds have passed."""
-        woken = self._loop.create_future()
-        self._asleep.add(woken)
-        try:
-            await asyncio.wait([woken], timeout=timeout)
-        finally:
-            self._asleep.discard(woken)
-
-    def wake(self) -> None:
-        for woken in self._asleep:
-            _resolve(woken)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-class _Bridge:
-    """Between a loop and the threads behind a braid. Everything but `cross` is for the loop's thread alone."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.backend = session.backend
-        self.loop = asyncio.get_running_loop()
-        self.pool = ThreadPoolExecutor(limits.AIO_THREADS_MAX, "braidlog-aio")
-        self.changes = _Sleepers(self.loop)
-        self._room = _Sleepers(self.loop)
-        self._calls: deque[Callable[[], None]] = deque()
-        self._crossing = False
-        self._unwatch: Callable[[], None] | None = None
-
-    # --- onto the loop, from any thread --------------------------------------------------------------------------
-
-    def cross(self, call: Callable[[], None]) -> None:
-        """Call it on the loop. Calls that come close together cross together: one wake-up for a whole commit."""
-        if self.loop.is_closed():
-            return
-        self._calls.append(call)
-        if self._crossing:
-            return
-        self._crossing = True
-        with contextlib.suppress(RuntimeError):  # the loop was closed just now: nobody waits any more
-            self.loop.call_soon_threadsafe(self._arrive)
-
-    def _arrive(self) -> None:
-        self._crossing = False  # first, so that whoever finds it set is still carried along
-        while self._calls:
-            self._calls.popleft()()
-
-    # --- off the loop --------------------------------------------------------------------------------------------
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Call it in a thread, for it touches the disk. A closed braid's calls only say that it is closed."""
-        if self.backend.closed:
-            return call()
-        return await self.loop.run_in_executor(self.pool, call)
-
-    # --- waiting -------------------------------------------------------------------------------------------------
-
-    async def changed(self, seen: int, timeout: float | None) -> None:
-        """Return once the version differs from `seen`, or when the timeout passed."""
-        if self._unwatch is None:
-            self._unwatch = self.backend.watch(lambda: self.cross(self.changes.wake))
-        try:
-            if self.backend.version == seen and not self.backend.closed:
-                await self.changes.sleep(timeout)
-        finally:
-            if not self.changes and self._unwatch is not None:
-                self._unwatch()
-                self._unwatch = None
-
-    async def patiently(
-        self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, unfinished: Callable[[T], bool] = finished
-    ) -> T:
-        """`waiting.patiently`, awaited."""
-        while True:
-            seen = self.backend.version
-            try:
-                result = await attempt()
-            except Blocked:
-                if deadline.passed:
-                    raise
-            else:
-                if deadline.passed or not unfinished(result):
-                    return result
-            await self.changed(seen, deadline.left)
-
-    # --- appending -----------------------------------------------------------------------------------------------
-
-    async def queue(
-        self, append: c.Append, batch: Batch, timeout: float | None
-    ) -> tuple[Pending, asyncio.Future[None]]:
-        """Queue an append once there is room for it; the future is resolved when it is durable or has failed."""
-        deadline = Deadline(limits.COMMIT_TIMEOUT_S if timeout is None else timeout)
-        while True:
-            seen = self.backend.version
-            crowd = self.backend.crowded(append)
-            if crowd is None:
-                break
-            if deadline.passed:
-                raise crowd
-            await self.changed(seen, deadline.left)
-        outstanding = self.session.outstanding
-        while not outstanding.try_take(append.size):
-            if deadline.passed:
-                raise outstanding.refusal()
-            await self._room.sleep(deadline.left)
-        done: asyncio.Future[None] = self.loop.create_future()
-        return appends.queue(self.session, append, batch, lambda _: self.cross(partial(self._answered, done))), done
-
-    def _answered(self, done: asyncio.Future[None]) -> None:
-        _resolve(done)
-        self._room.wake()
-
-    async def commit(self, append: c.Append, batch: Batch) -> c.Result:
-        """Append and wait for the answer."""
-        pending, done = await self.queue(append, batch, None)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limits.COMMIT_TIMEOUT_S):
-                await done
-        return pending.result()
-
-
-async def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Braid:
+async def open(
+    url_or_path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    serve: bool = True,
+    timeout: float | timedelta | None = None,
+    linger: float | timedelta = 0.0,
+) -> Braid:
     """`braidlog.open`, awaited."""
     opener = ThreadPoolExecutor(1, "braidlog-open")
-    opened = opener.submit(opening.open, url_or_path, read_only=read_only)
+    opened = opener.submit(opening.open, url_or_path, read_only=read_only, serve=serve, timeout=timeout, linger=linger)
     opener.shutdown(wait=False)
     try:
         return Braid(await asyncio.wrap_future(opened))
@@ -207,7 +75,7 @@ class Braid:
 
     def __init__(self, braid: braid.Braid) -> None:
         self._braid = braid
-        self._bridge = _Bridge(braid._session)
+        self._bridge = Bridge(braid._session)
         self._closing: asyncio.Future[None] | None = None
         self.url = braid.url
         self.read_only = braid.read_only
@@ -229,11 +97,11 @@ class Braid:
 
     async def log(self, name: str) -> Log:
         """`braidlog.Braid.log`, awaited."""
-        return Log(self._bridge, self._braid.log(name))
+        return Log(self._bridge, await self._bridge.look(lambda: self._braid.log(name)))
 
     async def logs(self) -> AsyncIterator[Log]:
         """`braidlog.Braid.logs` as an asynchronous iterator."""
-        for found in self._braid.logs():
+        for found in await self._bridge.look(lambda: list(self._braid.logs())):
             yield Log(self._bridge, found)
 
     async def drop(self, name: str, *, cascade: bool = False) -> None:
@@ -242,7 +110,7 @@ class Braid:
 
     async def resolve(self, request_id: str) -> Outcome:
         """`braidlog.Braid.resolve`, awaited."""
-        return self._braid.resolve(request_id)
+        return await self._bridge.look(lambda: self._braid.resolve(request_id))
 
     async def close(self) -> None:
         """`braidlog.Braid.close`, awaited. What was queued before is carried out."""
@@ -268,7 +136,7 @@ class Log:
 
     __iter__ = None  # follow it with `async for record in await log.subscribe()`
 
-    def __init__(self, bridge: _Bridge, log: log.Log) -> None:
+    def __init__(self, bridge: Bridge, log: log.Log) -> None:
         self._bridge = bridge
         self._log = log
 
@@ -359,18 +227,18 @@ class Log:
         arguments.acknowledgement(ack)
         bridge = self._bridge
         command = appends.command(bridge.session, self.id, batch, expected_tail, writer, sequence)
-        answer = await bridge.patiently(lambda: bridge.commit(command, batch), patience(wait))
+        answer = await bridge.patiently(self.id, lambda: bridge.commit(command, batch), patience(wait))
         return appends.positions(answer, ack)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     async def tail(self) -> int:
         """`braidlog.Log.tail`, awaited."""
-        return self._log.tail()
+        return await self._bridge.look(self._log.tail)
 
     async def info(self) -> Info:
         """`braidlog.Log.info`, awaited."""
-        return self._log.info()
+        return await self._bridge.look(self._log.info)
 
     async def read(
         self,
@@ -385,7 +253,7 @@ class Log:
         arguments.read(start, stop, max_records, max_bytes)
         bridge = self._bridge
         call = partial(bridge.backend.read, self.id, start, stop, max_records, max_bytes)
-        return await bridge.patiently(lambda: bridge.run(call), patience(wait), nothing_yet(start, stop))
+        return await bridge.patiently(self.id, lambda: bridge.run(call), patience(wait), nothing_yet(start, stop))
 
     async def read_arrow(self, start: int = 0, stop: int | None = None) -> pa.Table:
         """`braidlog.Log.read_arrow`, awaited."""
@@ -463,7 +331,7 @@ class Log:
 
     async def _forked(self, call: Callable[[], log.Log], wait: float | None) -> Log:
         bridge = self._bridge
-        return Log(bridge, await bridge.patiently(lambda: bridge.run(call), patience(wait)))
+        return Log(bridge, await bridge.patiently(self.id, lambda: bridge.run(call), patience(wait)))
 
     async def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
         """`braidlog.Log.promote`, awaited."""
@@ -484,7 +352,7 @@ class Log:
 
     async def lineage(self) -> list[Ancestor]:
         """`braidlog.Log.lineage`, awaited."""
-        return self._log.lineage()
+        return await self._bridge.look(self._log.lineage)
 
 
 class Ticket:
@@ -492,7 +360,7 @@ class Ticket:
 
     __slots__ = ("_bridge", "_done", "_receipt")
 
-    def __init__(self, bridge: _Bridge, receipt: Receipt, done: asyncio.Future[None]) -> None:
+    def __init__(self, bridge: Bridge, receipt: Receipt, done: asyncio.Future[None]) -> None:
         self._bridge = bridge
         self._receipt = receipt
         self._done = done
@@ -518,19 +386,19 @@ class Ticket:
         """`braidlog.Ticket.position`, awaited."""
         deadline = Deadline(arguments.seconds("timeout", timeout))
         await self.durable(timeout)
-        found = await self._bridge.patiently(self._look, deadline, undecided)
+        found = await self._bridge.patiently(self._receipt.log, self._look, deadline, undecided)
         if found is None:
             raise self._receipt.not_decided(timeout)
         return found
 
     async def _look(self) -> int | range | None:
-        return self._receipt.position()
+        return await self._bridge.look(self._receipt.position)
 
 
 class Subscription:
     """`braidlog.Subscription` as an asynchronous iterator. For one task at a time, except `close`."""
 
-    def __init__(self, bridge: _Bridge, cursor: Cursor, commit: Callable[[int], int] | None) -> None:
+    def __init__(self, bridge: Bridge, cursor: Following, commit: Callable[[int], int] | None) -> None:
         self._bridge = bridge
         self._cursor = cursor
         self._commit = commit
@@ -567,7 +435,7 @@ class Subscription:
             if seen is None or deadline.passed:
                 return
             while True:
-                await bridge.changed(seen, deadline.left)
+                await bridge.changed(seen, deadline.left, cursor.watched, cursor.idle)
                 seen = bridge.backend.version
                 if deadline.passed or not cursor.idle():
                     break

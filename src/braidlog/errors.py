@@ -79,11 +79,15 @@ class Timeout(BraidError, TimeoutError):
 
 
 class Locked(BraidError):
-    """Another process has the directory open for writing. `pid` is its process id, if it could be read."""
+    """Another process has the directory open for writing, and does not share it, or does not answer.
 
-    def __init__(self, message: str, *, pid: int | None = None) -> None:
+    `pid` is its process id, if it could be read; `shared` says whether it meant to let others in.
+    """
+
+    def __init__(self, message: str, *, pid: int | None = None, shared: bool = False) -> None:
         super().__init__(message)
         self.pid = pid
+        self.shared = shared
 
 
 class Unavailable(BraidError):

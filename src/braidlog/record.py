@@ -26,6 +26,14 @@ class Record(Struct, frozen=True):
         """The timestamp as an aware datetime in UTC."""
         return _EPOCH + timedelta(microseconds=self.timestamp)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the value, the key and the headers."""
+        size = len(self.value) + len(self.key or b"")
+        for name, value in self.headers:
+            size += len(name.encode()) + len(value)
+        return size
+
 
 def to_micros(moment: datetime) -> int:
     """Microseconds since 1970 UTC. A naive datetime is taken as local time, as Python does."""

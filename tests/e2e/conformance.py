@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import braidlog
-from braidlog.client.opening import serve, write_directory
+from braidlog.broker.local import LocalService
+from braidlog.broker.threaded import ServerThread
+from braidlog.client.opening import open_files, write_directory
+from braidlog.client.remote.link import TcpAddress
+from braidlog.client.remote.opening import connect
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.objects.memory_files import MemoryFiles
@@ -54,6 +58,10 @@ class Site(ABC):
     @abstractmethod
     def _open(self) -> braidlog.Braid: ...
 
+    def writer(self, braid: braidlog.Braid) -> Writer:
+        """Who writes what the braid shows."""
+        return writer_of(braid)
+
     @abstractmethod
     def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
         """The bytes that a plan points at, without braidlog. FileNotFoundError when their object is gone."""
@@ -67,45 +75,49 @@ class Site(ABC):
 
     def tend(self, braid: braidlog.Braid) -> None:
         """See to everything that is due by now."""
-        upkeep = Upkeep(_writer(braid))
+        upkeep = Upkeep(self.writer(braid))
         upkeep.expire()
         upkeep.retain()
         upkeep.collect()
 
     def pack(self, braid: braidlog.Braid) -> bool:
         """Put what rides inline into an object."""
-        return Upkeep(_writer(braid)).pack()
+        return Upkeep(self.writer(braid)).pack()
 
     def compact(self, braid: braidlog.Braid) -> bool:
         """Merge small objects; the old ones are deleted when their grace period is over."""
-        return Upkeep(_writer(braid)).compact()
+        return Upkeep(self.writer(braid)).compact()
 
     def stalled(self, braid: braidlog.Braid) -> AbstractContextManager[None]:
         """While this lasts, nothing becomes durable."""
-        return _writer(braid).committer.alone()
+        return self.writer(braid).committer.alone()
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def meanwhile(self, braid: braidlog.Braid, call: Callable[[], T]) -> Future[T]:
         """Start a call in another thread and return once it waits for a change, or has ended without."""
         backend: Any = braid._session.backend
-        wait_for_change = backend.wait_for_change
         waits = threading.Event()
 
-        def watched(seen: int, timeout: float | None) -> int:
-            waits.set()
-            version: int = wait_for_change(seen, timeout)
-            return version
+        def watched(wait: Callable[..., Any]) -> Callable[..., Any]:
+            def watch(*args: Any) -> Any:
+                waits.set()
+                return wait(*args)
 
-        backend.wait_for_change = watched
+            return watch
+
+        ways = [name for name in ("wait_for_change", "wait_for_arrival") if hasattr(backend, name)]
+        for name in ways:
+            setattr(backend, name, watched(getattr(backend, name)))
         future = self._threads.submit(call)
         future.add_done_callback(lambda _: waits.set())
         assert waits.wait(PATIENCE_S)
-        backend.wait_for_change = wait_for_change
+        for name in ways:
+            delattr(backend, name)
         return future
 
 
-def _writer(braid: braidlog.Braid) -> Writer:
+def writer_of(braid: braidlog.Braid) -> Writer:
     backend = braid._session.backend
     assert isinstance(backend, Writer)
     return backend
@@ -120,7 +132,7 @@ class MemorySite(Site):
         self._files = MemoryFiles()
 
     def _open(self) -> braidlog.Braid:
-        return serve(self._files, "memory://", folder=None, clock=self.clock)
+        return open_files(self._files, "memory://", folder=None, clock=self.clock)
 
     def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
         assert plan.objects is None  # there is no folder that others could read
@@ -145,7 +157,57 @@ class DirectorySite(Site):
         return data[part.offset : part.offset + part.length]
 
 
-SITES: Final[dict[str, Callable[[Path], Site]]] = {"memory": MemorySite, "directory": DirectorySite}
+class ServedSite(Site):
+    """Logs in a directory, served over TCP by a process's own thread. To open it again is to serve it again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder / "site.braid"
+        self._served: braidlog.Braid | None = None
+        self._server: ServerThread | None = None
+        self._port = 0
+
+    def _open(self) -> braidlog.Braid:
+        if all(braid._session.backend.closed for braid in self._opened):
+            self._stop()
+        if self._server is None:
+            served = self._served = write_directory(self._folder, clock=self.clock)
+            self._server = ServerThread(lambda: LocalService(writer_of(served)), "site")
+            _, self._port = self._server.listen_tcp("127.0.0.1", self._port)
+        return connect([TcpAddress("127.0.0.1", self._port)], f"braid://127.0.0.1:{self._port}", clock=self.clock)
+
+    def _stop(self) -> None:
+        if self._server is not None and self._served is not None:
+            self._server.close()
+            self._served.close()
+            self._server = None
+
+    def reopen(self, braid: braidlog.Braid) -> braidlog.Braid:
+        braid.close()
+        self._stop()
+        return self.open()
+
+    def close(self) -> None:
+        super().close()
+        self._stop()
+
+    def writer(self, braid: braidlog.Braid) -> Writer:
+        del braid
+        assert self._served is not None
+        return writer_of(self._served)
+
+    def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
+        assert plan.objects is not None
+        assert part.object is not None
+        data = Path(plan.objects, part.object).read_bytes()
+        return data[part.offset : part.offset + part.length]
+
+
+SITES: Final[dict[str, Callable[[Path], Site]]] = {
+    "memory": MemorySite,
+    "directory": DirectorySite,
+    "served": ServedSite,
+}
 
 
 def values(records: Iterable[braidlog.Record]) -> list[bytes]:

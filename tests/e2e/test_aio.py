@@ -14,7 +14,7 @@ import pytest
 import braidlog
 from braidlog import EndOfLog, Record, aio, errors, limits
 from braidlog.client import opening
-from braidlog.client.opening import serve
+from braidlog.client.opening import open_files
 from braidlog.testing.files import RecordingFiles, Sync
 from tests.e2e.conformance import PATIENCE_S, Site, numbered, values
 
@@ -38,6 +38,9 @@ async def begun(braid: aio.Braid, waiting: Coroutine[Any, Any, Any]) -> asyncio.
         assert not task.done(), task
         await asyncio.sleep(0)
     return task
+
+
+in_process = pytest.mark.parametrize("site", ["directory", "memory"], indirect=True)  # looks behind the scenes
 
 
 async def queued(braid: aio.Braid, count: int) -> None:
@@ -227,7 +230,7 @@ def test_a_closed_braid_refuses_every_call(site: Site) -> None:
 
 def test_open_is_awaited_and_raises_the_same(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await aio.open(tmp_path / "x") as braid:
+        async with await aio.open(tmp_path / "x", serve=False) as braid:
             await (await braid.create("orders")).append(b"x")
             assert "aio" in repr(braid)
             with pytest.raises(errors.Locked):
@@ -359,9 +362,10 @@ def test_a_thousand_concurrent_appends_share_a_few_syncs() -> None:
         assert positions == list(range(1000))
         assert values(await log.read(0)) == numbered(1000)
 
-    play(serve(files, "memory://", folder=None), claim)
+    play(open_files(files, "memory://", folder=None), claim)
 
 
+@in_process
 def test_everything_that_queued_is_one_commit(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -375,6 +379,7 @@ def test_everything_that_queued_is_one_commit(site: Site) -> None:
     play(site.open(), claim)
 
 
+@in_process
 def test_appends_need_no_thread_each(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -406,6 +411,7 @@ def test_submit_waits_for_room_and_the_loop_goes_on(site: Site) -> None:
     play(site.open(), claim)
 
 
+@in_process
 def test_appends_wait_for_the_packer_and_the_loop_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -418,6 +424,7 @@ def test_appends_wait_for_the_packer_and_the_loop_goes_on(site: Site, monkeypatc
     play(site.open(), claim)
 
 
+@in_process
 def test_a_change_that_waits_for_the_disk_does_not_block_the_loop(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -430,6 +437,7 @@ def test_a_change_that_waits_for_the_disk_does_not_block_the_loop(site: Site) ->
     play(site.open(), claim)
 
 
+@in_process
 def test_what_was_queued_before_closing_is_carried_out(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -491,6 +499,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(site: Site) -> None:
     play(site.open(), claim)
 
 
+@in_process
 def test_a_cancelled_append_may_still_happen_and_harms_nobody(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")
@@ -584,6 +593,7 @@ def test_a_cancelled_opening_is_closed_again(monkeypatch: pytest.MonkeyPatch) ->
     assert closed.wait(PATIENCE_S)
 
 
+@in_process
 def test_a_closed_loop_is_not_called_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", failures.append)

@@ -238,7 +238,7 @@ def test_a_repeated_sequence_tells_the_position_once_it_is_decided(log: Log) -> 
 def test_a_fork_below_a_hold_is_blocked_for_appends(log: Log) -> None:
     plain = log.cfork("plain")
     log.cfork("trial", promotable=True)
-    for append in (lambda: plain.append(b"x"), lambda: plain.append_many([b"x"]), lambda: plain.submit(b"x")):
+    for append in (lambda: plain.append(b"x"), lambda: plain.append_many([b"x"]), lambda: plain.submit(b"x").durable()):
         with pytest.raises(errors.Blocked, match=r"'plain'.*'orders'.*'trial'") as caught:
             append()
         assert caught.value.by == "orders"

@@ -386,7 +386,7 @@ def test_open_where_nothing_can_be_created_is_unavailable(tmp_path: Path) -> Non
 
 
 def test_a_second_writer_is_locked_out_until_the_first_closes(tmp_path: Path) -> None:
-    with braidlog.open(tmp_path / "x"):
+    with braidlog.open(tmp_path / "x", serve=False):
         with pytest.raises(errors.Locked, match="by this process") as caught:
             braidlog.open(tmp_path / "x")
         assert caught.value.pid == os.getpid()
@@ -396,7 +396,7 @@ def test_a_second_writer_is_locked_out_until_the_first_closes(tmp_path: Path) ->
 
 def test_a_second_process_is_told_which_one_writes(tmp_path: Path) -> None:
     second = "import sys, braidlog; braidlog.open(sys.argv[1])"
-    with braidlog.open(tmp_path / "x"):
+    with braidlog.open(tmp_path / "x", serve=False):
         result = subprocess.run(
             [sys.executable, "-c", second, tmp_path / "x"],
             capture_output=True,

@@ -16,7 +16,7 @@ import pytest
 from braidlog import limits
 from braidlog.client.braid import Braid
 from braidlog.client.log import Log
-from braidlog.client.opening import serve
+from braidlog.client.opening import open_files
 from braidlog.embedded.follower import Follower
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import Writer
@@ -372,7 +372,7 @@ def test_the_keeper_survives_a_full_disk_and_makes_up_for_it(
     monkeypatch.setattr(limits, "PACK_AGE_S", 0.0)
     refused = threading.Event()
     monkeypatch.setattr("braidlog.embedded.upkeep._log.warning", lambda *_: refused.set())
-    with serve(disk, "memory://", folder=None) as braid:
+    with open_files(disk, "memory://", folder=None) as braid:
         disk.fill()
         log = braid.create("log")
         log.append(b"first")

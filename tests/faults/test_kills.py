@@ -17,7 +17,7 @@ import pytest
 
 import braidlog
 from braidlog import limits
-from braidlog.client.opening import serve
+from braidlog.client.opening import open_files
 from braidlog.embedded.clock import SystemClock
 from braidlog.embedded.writer import Writer
 from braidlog.errors import Locked
@@ -49,7 +49,7 @@ class Lively(Place):
 
     def _open(self) -> None:
         lock = WriterLock.acquire(self._where)
-        self.braid = serve(self._files, self._where.as_uri(), folder=str(self._where / "objects"), lock=lock)
+        self.braid = open_files(self._files, self._where.as_uri(), folder=str(self._where / "objects"), lock=lock)
 
     def now_us(self) -> int:
         return SystemClock().now_us()
@@ -153,7 +153,7 @@ def test_thousands_of_kills_lose_nothing(seed: int, tmp_path: Path) -> None:
 
 def hold_open(where: Path, parent: Connection) -> None:
     """Open for writing, append one record, and stay until killed."""
-    with braidlog.open(where) as braid:
+    with braidlog.open(where, serve=False) as braid:
         log = braid.log("log") if "log" in braid else braid.create("log")
         log.append(b"held")
         parent.send("open")
@@ -187,7 +187,7 @@ def test_a_writer_that_was_refused_and_killed_leaves_the_holder_its_lock(tmp_pat
         parent.send("refused")
         parent.recv()
 
-    with braidlog.open(tmp_path) as braid:
+    with braidlog.open(tmp_path, serve=False) as braid:
         log = braid.create("log")
         with Child(try_and_stay) as second:
             assert second.hear() == "refused"

@@ -13,7 +13,7 @@ import pytest
 import braidlog
 from braidlog import limits
 from braidlog.client.braid import Braid
-from braidlog.client.opening import serve
+from braidlog.client.opening import open_files
 from braidlog.embedded.follower import Follower
 from braidlog.errors import InvalidArgument, NotFound, OutcomeUnknown, Unavailable
 from braidlog.metadata.directory import WriterLock
@@ -272,7 +272,7 @@ def test_while_the_writer_is_inside_a_sync_nobody_else_sees_the_record(tmp_path:
             assert go_on.wait(DEADLINE_S)
 
     files = HookedFiles(OsFiles(tmp_path), before_sync)
-    with serve(files, "", folder=None, lock=WriterLock.acquire(tmp_path)) as braid:  # type: ignore[arg-type]
+    with open_files(files, "", folder=None, lock=WriterLock.acquire(tmp_path)) as braid:  # type: ignore[arg-type]
         log = braid.create("log")
         log.append(b"first")
         with Child(lambda parent: count(tmp_path, parent)) as reader:
@@ -308,7 +308,7 @@ def test_a_reader_in_another_process_follows_everything_a_writer_does(
 
 def test_a_read_error_that_passes_is_told_and_then_forgotten() -> None:
     disk = MemoryFiles()
-    with serve(disk, "memory://", folder=None) as writer:
+    with open_files(disk, "memory://", folder=None) as writer:
         log = writer.create("log")
         log.append(b"before")
         files = FaultyFiles(disk)

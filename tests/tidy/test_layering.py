@@ -16,8 +16,9 @@ LAYERS: list[set[str]] = [
     {"facts"},
     {"forest"},
     {"objects"},
-    {"metadata"},
+    {"metadata", "wire"},
     {"embedded"},
+    {"broker"},
     {"client"},
     {"braidlog"},  # the package itself: the names that it exports
     {"aio", "testing", "cli"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from braidlog.embedded.committer import Pending
 from braidlog.errors import Unavailable
-from braidlog.facts import Ancestor, Consumer, Diff, Info, Outcome, Plan
+from braidlog.facts import Ancestor, Consumer, Diff, EndOfLog, Info, Outcome, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome as Kept
 from braidlog.forest.machine import End
@@ -17,8 +18,34 @@ from braidlog.objects.batch import Batch
 from braidlog.record import Record
 
 
+class Following(Protocol):
+    """A subscription's place in a log, whoever moves it on: see `cursor`."""
+
+    ahead: deque[Record]
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def end(self) -> EndOfLog | None: ...
+    @property
+    def waits(self) -> bool: ...
+    @property
+    def watched(self) -> int | None:
+        """The log to be watched while it waits; None if it is told of what comes without that."""
+
+    def idle(self) -> bool: ...
+    def fetch(self) -> int | None: ...
+    def wait(self, seen: int, timeout: float | None) -> None: ...
+    def take(self) -> list[Record]: ...
+    def close(self) -> None: ...
+
+
 class Backend(Protocol):
     """Logs are named by their number here: a name can be reused, a number never is."""
+
+    @property
+    def instant(self) -> bool:
+        """Whether looking (not reading) takes no time worth waiting for."""
 
     # Changing. `submit` never waits: whoever calls it asks first whether there is room, or waits for it.
     def execute(self, command: c.Command) -> c.Result: ...
@@ -29,7 +56,7 @@ class Backend(Protocol):
 
     # What there is.
     def find(self, name: str) -> int: ...
-    def ids(self) -> list[int]: ...
+    def listing(self) -> list[tuple[int, str]]: ...
     def name_of(self, log_id: int) -> str: ...
     def end_of(self, log_id: int) -> tuple[End, str] | None: ...
     def tail(self, log_id: int) -> int: ...
@@ -46,12 +73,15 @@ class Backend(Protocol):
     def diff(self, log_id: int, max_records: int | None) -> Diff: ...
     def plan(self, log_id: int, start: int, stop: int | None) -> Plan: ...
     def position_at(self, log_id: int, moment_us: int) -> int: ...
+    def pushed(self, log_id: int, position: int) -> Following | None:
+        """A cursor that is told of what comes, if there is somebody to tell it."""
 
-    # Waiting. `version` changes whenever anything does.
+    # Waiting. `version` changes whenever anything does; `log_id` is the log that the waiter cares for. A watcher may be
+    # called without a change, and is called at once if there was one since `seen`.
     @property
     def version(self) -> int: ...
-    def wait_for_change(self, seen: int, timeout: float | None) -> int: ...
-    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]: ...
+    def wait_for_change(self, seen: int, timeout: float | None, log_id: int | None = None) -> int: ...
+    def watch(self, watcher: Callable[[], None], log_id: int | None = None, seen: int = 0) -> Callable[[], None]: ...
 
     @property
     def closed(self) -> bool: ...

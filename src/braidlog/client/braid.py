@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-from braidlog import limits
 from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.log import Log
 from braidlog.client.session import Session
+from braidlog.client.ticket import recall
 from braidlog.embedded.clock import Clock, SystemClock
-from braidlog.errors import InvalidArgument, NotFound
+from braidlog.errors import NotFound
 from braidlog.facts import Outcome, Retention
 from braidlog.forest import commands as c
 
@@ -30,8 +30,9 @@ class Braid:
         read_only: bool,
         clock: Clock | None = None,
         stop: Callable[[], None] = lambda: None,
+        client: bytes | None = None,
     ) -> None:
-        self._session = Session(backend, clock or SystemClock())
+        self._session = Session(backend, clock or SystemClock(), client)
         self._stop = stop
         self._closing = threading.Lock()
         self.url = url
@@ -71,9 +72,8 @@ class Braid:
 
     def logs(self) -> Iterator[Log]:
         """All logs and forks, oldest first."""
-        backend = self._session.backend
-        for log_id in backend.ids():
-            yield Log(self._session, log_id, backend.name_of(log_id))
+        for log_id, name in self._session.backend.listing():
+            yield Log(self._session, log_id, name)
 
     def drop(self, name: str, *, cascade: bool = False) -> None:
         """Delete a root log. Refused while it has living forks, unless `cascade` deletes those too, severed or not."""
@@ -82,13 +82,7 @@ class Braid:
 
     def resolve(self, request_id: str) -> Outcome:
         """What became of a request, by the id that a ticket or an OutcomeUnknown carries. NotFound if it never was."""
-        try:
-            request = bytes.fromhex(request_id)
-        except (ValueError, TypeError):
-            request = b""
-        if len(request) != limits.REQUEST_ID_BYTES:
-            raise InvalidArgument(f"request_id is {2 * limits.REQUEST_ID_BYTES} hex digits, not {request_id!r:.80}")
-        return self._session.backend.outcome(request, request_id)
+        return recall(self._session.backend, request_id)
 
     def close(self) -> None:
         """Let go of everything. What was acknowledged is durable already. Safe to call again."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from braidlog import limits
 from braidlog.client import arguments
-from braidlog.client.backend import Backend
+from braidlog.client.backend import Backend, Following
 from braidlog.errors import Blocked, BraidError, Gone, InvalidArgument, Trimmed
 from braidlog.facts import EndOfLog
 from braidlog.record import Record
@@ -43,6 +43,11 @@ class Cursor:
     def waits(self) -> bool:
         """Whether it has nothing to give and has not ended."""
         return not self.ahead and self._end is None
+
+    @property
+    def watched(self) -> int | None:
+        """The log whose changes it waits for."""
+        return self._log_id
 
     def idle(self) -> bool:
         """Whether a fetch would find nothing new. Cheap: no bytes are read."""
@@ -84,6 +89,10 @@ class Cursor:
             return None
         return seen
 
+    def wait(self, seen: int, timeout: float | None) -> None:
+        """Until there may be something new."""
+        self._backend.wait_for_change(seen, timeout, self._log_id)
+
     def _gone(self) -> EndOfLog:
         found = self._backend.end_of(self._log_id)
         if found is None:
@@ -102,7 +111,7 @@ class Cursor:
         self._closed = True
 
 
-def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool, consumer: str | None = None) -> Cursor:
+def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool, consumer: str | None = None) -> Following:
     """A cursor at a position, at the tail, or at a moment. Trimmed or OutOfRange if there is no such position.
 
     A consumer that committed a position begins there instead.
@@ -120,7 +129,8 @@ def cursor_at(backend: Backend, log_id: int, start: Start, *, follow: bool, cons
         position = arguments.position("start", start) or backend.describe(log_id).start
         with contextlib.suppress(Blocked):  # it pauses there
             backend.plan(log_id, position, position)
-    return Cursor(backend, log_id, position, follow=follow)
+    pushed = backend.pushed(log_id, position) if follow else None
+    return pushed or Cursor(backend, log_id, position, follow=follow)
 
 
 def _committed(backend: Backend, log_id: int, consumer: str) -> int | None:

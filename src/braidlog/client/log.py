@@ -139,7 +139,9 @@ class Log:
         arguments.acknowledgement(ack)
         command = appends.command(self._session, self._id, batch, expected_tail, writer, sequence)
         backend = self._session.backend
-        return appends.positions(patiently(backend, lambda: backend.append(command, batch), patience(wait)), ack)
+        return appends.positions(
+            patiently(backend, self._id, lambda: backend.append(command, batch), patience(wait)), ack
+        )
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class Log:
         backend = self._session.backend
         return patiently(
             backend,
+            self._id,
             lambda: backend.read(self._id, start, stop, max_records, max_bytes),
             patience(wait),
             nothing_yet(start, stop),
@@ -290,7 +293,7 @@ class Log:
             self._session.next_request(),
             bool(dedicated),
         )
-        return self._opened(patiently(self._session.backend, lambda: self._execute(command), patience(wait)))
+        return self._opened(patiently(self._session.backend, self._id, lambda: self._execute(command), patience(wait)))
 
     def sfork(
         self,
@@ -312,7 +315,7 @@ class Log:
             self._session.owner,
             self._session.next_request(),
         )
-        return self._opened(patiently(self._session.backend, lambda: self._execute(command), patience(wait)))
+        return self._opened(patiently(self._session.backend, self._id, lambda: self._execute(command), patience(wait)))
 
     def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
         """Make this fork its parent: from now on the parent's name stands for what the fork held.

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import time
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from braidlog import limits
+from braidlog.client import arguments
 from braidlog.client.braid import Braid
+from braidlog.client.remote.opening import addresses_of, connect, socket_of
+from braidlog.client.sharing import Share
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.follower import Follower
 from braidlog.embedded.upkeep import Keeper
 from braidlog.embedded.writer import Writer
-from braidlog.errors import InvalidArgument, NotFound, Unavailable
+from braidlog.errors import InvalidArgument, Locked, NotFound, Unavailable
 from braidlog.metadata import directory
 from braidlog.metadata.directory import WriterLock
 from braidlog.objects.files import Files, OsFiles
@@ -21,27 +28,70 @@ from braidlog.objects.memory_files import MemoryFiles
 _log = logging.getLogger("braidlog")
 
 
-def open(url_or_path: str | os.PathLike[str], *, read_only: bool = False) -> Braid:
-    """Open the logs at a path, a `file://` URL or `memory://`.
+def open(
+    url_or_path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    serve: bool = True,
+    timeout: float | timedelta | None = None,
+    linger: float | timedelta = 0.0,
+) -> Braid:
+    """Open the logs at a path, a `file://` URL, `memory://`, or those of a service at `braid://host:port`.
 
-    A directory that is not there is created. One process at a time opens it for writing (others get Locked); any number
-    may open it with `read_only=True`, and they see what the writer has made durable.
+    A directory that is not there is created. One process at a time writes it; it shares it with others that open the
+    same directory, which work through it, unless `serve=False` keeps them out (they get Locked). Any number may open
+    it with `read_only=True`, and they see what the writer has made durable.
+
+    For a service, and a directory that another process holds: `timeout` is how many seconds a call may take with all
+    that is tried again, `linger` how long a submitted record waits for others to travel with.
     """
+    patience = arguments.seconds("timeout", timeout)
+    pause = arguments.seconds("linger", linger) or 0.0
+    if isinstance(url_or_path, str) and url_or_path.startswith("braid://"):
+        if read_only:
+            raise InvalidArgument("read_only is for directories: a service says itself who may do what")
+        return connect(addresses_of(url_or_path), url_or_path, timeout=patience, linger=pause)
     where = directory_of(url_or_path)
     if where is None:
         if read_only:
             raise InvalidArgument("memory:// begins empty and belongs to its opener: read_only makes no sense there")
-        return serve(MemoryFiles(), "memory://", folder=None)
+        return open_files(MemoryFiles(), "memory://", folder=None)
     try:
-        return _follow(where) if read_only else write_directory(where)
+        return _follow(where) if read_only else _write_or_join(where, serve, patience, pause)
     except OSError as error:
         raise Unavailable(f"cannot open {where}: {error}; check the path and its permissions") from error
 
 
-def serve(
-    files: Files, url: str, *, folder: str | None, clock: Clock | None = None, lock: WriterLock | None = None
+def _write_or_join(where: Path, share: bool, timeout: float | None, linger: float) -> Braid:
+    """Become the directory's writer, or, when it has one that shares it, work through that one."""
+    deadline = time.monotonic() + limits.CONNECT_TIMEOUT_S
+    while True:
+        try:
+            return write_directory(where, share=share)
+        except Locked as locked:
+            if not locked.shared:
+                raise
+            refusal = locked
+        with contextlib.suppress(Unavailable):  # it is just beginning, or just ending: then the lock may be free
+            return connect(
+                [socket_of(where)], where.as_uri(), timeout=timeout, linger=linger, connect_timeout=limits.KNOCK_S
+            )
+        if time.monotonic() >= deadline:
+            raise refusal
+
+
+def open_files(
+    files: Files,
+    url: str,
+    *,
+    folder: str | None,
+    clock: Clock | None = None,
+    lock: WriterLock | None = None,
+    share: Path | None = None,
 ) -> Braid:
-    """Open for writing on whatever holds the files, with the work behind the scenes running."""
+    """Open for writing on whatever holds the files, with the work behind the scenes running.
+
+    `share` is the directory whose other users are let in."""
     clock = clock or SystemClock()
     writer = Writer(files, clock, folder=folder, release=lock.release if lock else _nothing)
     if writer.cut is not None:
@@ -55,17 +105,24 @@ def serve(
         )
     try:
         keeper = Keeper(writer)
+        door = None if share is None else Share(share, writer)
     except BaseException:
         writer.close()
         raise
-    return Braid(writer, url, read_only=False, clock=clock, stop=keeper.stop)
+
+    def stop() -> None:
+        if door is not None:
+            door.close()
+        keeper.stop()
+
+    return Braid(writer, url, read_only=False, clock=clock, stop=stop)
 
 
 def _nothing() -> None:
     pass
 
 
-def write_directory(where: Path, *, clock: Clock | None = None) -> Braid:
+def write_directory(where: Path, *, clock: Clock | None = None, share: bool = False) -> Braid:
     """Open a directory for writing, and create it if it is not there."""
     files = OsFiles(where)
     files.make_dir("")
@@ -73,9 +130,16 @@ def write_directory(where: Path, *, clock: Clock | None = None) -> Braid:
         directory.read_format(files)  # before a lock is left in somebody else's folder
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from None
-    lock = WriterLock.acquire(where)
+    lock = WriterLock.acquire(where, shared=share)
     try:
-        return serve(files, where.as_uri(), folder=str(where / "objects"), clock=clock, lock=lock)
+        return open_files(
+            files,
+            where.as_uri(),
+            folder=str(where / "objects"),
+            clock=clock,
+            lock=lock,
+            share=where if share else None,
+        )
     except BaseException:
         lock.release()
         raise
@@ -125,4 +189,4 @@ def _from_url(url: str) -> Path | None:
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise InvalidArgument(f"{url!r}: write file:///absolute/path, with three slashes")
         return directory_of(unquote(parts.path))
-    raise InvalidArgument(f"{url!r}: the schemes are file:// and memory://, or give a path")
+    raise InvalidArgument(f"{url!r}: the schemes are file://, memory:// and braid://, or give a path")

@@ -16,12 +16,12 @@ from braidlog.embedded.clock import Clock
 class Session:
     """The backend, the clock it goes by, the numbering of requests, and the bound on what is submitted."""
 
-    def __init__(self, backend: Backend, clock: Clock) -> None:
+    def __init__(self, backend: Backend, clock: Clock, client: bytes | None = None) -> None:
         self.backend = backend
         self.now_us = clock.now_us  # the same clock that tells when a lease is over
         self.outstanding = Outstanding()
         self.owner = _owner()
-        self._client = os.urandom(8)
+        self._client = client or os.urandom(limits.CLIENT_ID_BYTES)
         self._numbers = itertools.count(1)
 
     def or_now(self, timestamp: Moment | None) -> Moment:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from braidlog.client import arguments
-from braidlog.client.backend import Backend
-from braidlog.client.cursor import Cursor
+from braidlog.client.backend import Backend, Following
 from braidlog.client.waiting import Deadline
 from braidlog.errors import InvalidArgument
 from braidlog.facts import EndOfLog
@@ -19,7 +18,7 @@ class Subscription:
     Not to be shared between threads, except that `close` may be called from any.
     """
 
-    def __init__(self, backend: Backend, cursor: Cursor, commit: Callable[[int], int] | None = None) -> None:
+    def __init__(self, backend: Backend, cursor: Following, commit: Callable[[int], int] | None = None) -> None:
         self._backend = backend
         self._cursor = cursor
         self._commit = commit
@@ -55,7 +54,7 @@ class Subscription:
                 return
             if deadline.passed:
                 return
-            self._backend.wait_for_change(seen, deadline.left)
+            self._cursor.wait(seen, deadline.left)
 
     def commit(self, position: int | None = None) -> int:
         """Remember durably how far the consumer got: up to the last record that was handed out, or to `position`.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
+
 from braidlog import limits
 from braidlog.client import arguments
 from braidlog.client.backend import Backend
 from braidlog.client.waiting import Deadline, patiently
 from braidlog.embedded.committer import Pending
-from braidlog.errors import Gone, Timeout
+from braidlog.errors import Gone, InvalidArgument, Timeout
+from braidlog.facts import Outcome
 from braidlog.forest import commands as c
+from braidlog.forest.log import Outcome as Kept
 
 
 class Outstanding:
@@ -53,6 +57,23 @@ class Outstanding:
         return self._bytes == 0 or self._bytes + size <= self._bytes_max
 
 
+def recall(backend: Backend, request_id: str, kept: Kept | None = None) -> Outcome:
+    """What became of a request. The id of one that travelled with others ends in `.offset.count`."""
+    try:
+        text, _, share = request_id.partition(".")
+        request = bytes.fromhex(text)
+        offset, count = (int(number) for number in share.split(".")) if share else (0, 0)
+    except (ValueError, TypeError, AttributeError):
+        request, offset, count = b"", 0, 0
+    if len(request) != limits.REQUEST_ID_BYTES or offset < 0:
+        raise InvalidArgument(f"request_id is {2 * limits.REQUEST_ID_BYTES} hex digits, not {request_id!r:.80}")
+    outcome = backend.outcome(request, text, kept)
+    if not share:
+        return outcome
+    positions = outcome.positions[offset : offset + count] if outcome.positions is not None else None
+    return msgspec.structs.replace(outcome, request_id=request_id, positions=positions)
+
+
 class Receipt:
     """What is known of a submitted append right now. Whoever holds it does the waiting."""
 
@@ -66,7 +87,7 @@ class Receipt:
 
     @property
     def request_id(self) -> str:
-        return self._request.hex()
+        return self.pending.alias or self._request.hex()
 
     def position(self) -> int | range | None:
         """Where it stands, once it is durable; None while a hold withholds that."""
@@ -74,12 +95,21 @@ class Receipt:
         assert isinstance(answer, c.Appended)
         if not answer.withheld:
             return self._form(range(answer.first, answer.first + answer.count))
-        outcome = self._backend.outcome(self._request, self.request_id, self.pending.kept)
+        outcome = self._outcome()
         if outcome.positions is not None:
             return self._form(outcome.positions)
         if outcome.withheld:
             return None
         raise Gone(f"log {self._backend.name_of(answer.log)!r} ended before the position was decided")
+
+    @property
+    def log(self) -> int:
+        command = self.pending.command
+        assert isinstance(command, c.Append)
+        return command.log
+
+    def _outcome(self) -> Outcome:
+        return recall(self._backend, self.request_id, self.pending.kept)
 
     def _form(self, positions: range) -> int | range:
         return positions.start if self._single else positions
@@ -126,7 +156,7 @@ class Ticket:
         """The position, or the range of a batch's. Waits for the decision when a hold withholds it."""
         deadline = Deadline(arguments.seconds("timeout", timeout))
         self.durable(timeout)
-        found = patiently(self._backend, self._receipt.position, deadline, undecided)
+        found = patiently(self._backend, self._receipt.log, self._receipt.position, deadline, undecided)
         if found is None:
             raise self._receipt.not_decided(timeout)
         return found

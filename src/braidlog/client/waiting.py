@@ -50,7 +50,11 @@ def finished(_: object) -> bool:
 
 
 def patiently(
-    backend: Backend, attempt: Callable[[], T], deadline: Deadline, unfinished: Callable[[T], bool] = finished
+    backend: Backend,
+    log_id: int,
+    attempt: Callable[[], T],
+    deadline: Deadline,
+    unfinished: Callable[[T], bool] = finished,
 ) -> T:
     """Attempt it; while a hold stands in the way or the result is unfinished, and there is time, once more."""
     while True:
@@ -63,4 +67,4 @@ def patiently(
         else:
             if deadline.passed or not unfinished(result):
                 return result
-        backend.wait_for_change(seen, deadline.left)
+        backend.wait_for_change(seen, deadline.left, log_id)

@@ -33,7 +33,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Pending:
     """A command on its way, and its answer once it has one."""
 
-    __slots__ = ("_gate", "_then", "answer", "command", "done", "kept", "load", "size")
+    __slots__ = ("_gate", "_then", "alias", "answer", "command", "done", "kept", "load", "size")
 
     def __init__(self, command: c.Command, payload: int = 0, columns: pa.RecordBatch | None = None) -> None:
         self.command = command
@@ -41,6 +41,7 @@ class Pending:
         self.size = _COMMAND_BYTES + (payload if columns is None else 0)  # in a frame
         self.done = False
         self.answer: c.Result | BraidError | None = None
+        self.alias = ""  # the id it is known under, if it travelled with others
         self.kept: Outcome | None = None  # of an append whose position is withheld: the forest changes it when decided
         self._then: Callable[[Pending], None] | None = None
         self._gate = threading.Lock()

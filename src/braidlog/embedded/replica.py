@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -60,6 +60,8 @@ class Piece(NamedTuple):
 
 class Replica:
     """Forest and bytes together."""
+
+    instant: Final = True  # looking takes no time
 
     def __init__(self, forest: Forest, payloads: dict[int, bytes], store: Store, folder: str | None) -> None:
         self.lock = threading.Lock()
@@ -110,14 +112,16 @@ class Replica:
         for watcher in watchers:
             watcher()
 
-    def wait_for_change(self, seen: int, timeout: float | None) -> int:
-        """Return the version once it differs from `seen`, or when the timeout passed."""
+    def wait_for_change(self, seen: int, timeout: float | None, log_id: int | None = None) -> int:
+        """Return the version once it differs from `seen`, or when the timeout passed. All logs share one version."""
+        del log_id
         with self._changed:
             self._changed.wait_for(lambda: self.version != seen or self._closed, timeout)
             return self.version
 
-    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, watcher: Callable[[], None], log_id: int | None = None, seen: int = 0) -> Callable[[], None]:
         """Call `watcher` (quickly, from any thread) after each change; returns how to stop that."""
+        del log_id, seen
         with self._changed:
             self._watchers.append(watcher)
 
@@ -150,10 +154,11 @@ class Replica:
         with self.lock:
             return self.forest.by_name(name).id
 
-    def ids(self) -> list[int]:
+    def listing(self) -> list[tuple[int, str]]:
+        """Number and name of every living log, oldest first."""
         self._check_readable()
         with self.lock:
-            return list(self.forest.logs)
+            return [(log.id, log.name) for log in self.forest.logs.values()]
 
     def name_of(self, log_id: int) -> str:
         with self.lock:
@@ -285,7 +290,7 @@ class Replica:
     def read(
         self, log_id: int, start: int, stop: int | None, max_records: int | None, max_bytes: int | None
     ) -> list[Record]:
-        """What is readable of [start, stop); see `_clip` for the errors."""
+        """What is readable of [start, stop); see `clip` for the errors."""
         found: list[Record] = []
         room = max_bytes
         while True:
@@ -293,7 +298,7 @@ class Replica:
             if max_records is not None:
                 asked = min(stop, start + max_records) if stop is not None else start + max_records
             try:
-                window = asked if room is None else self._affordable(log_id, start, asked, room)
+                window = asked if room is None else self.affordable(log_id, start, asked, room)
                 got = self._fetch(log_id, start, window, self._records_of)
             except BraidError:
                 if found:  # the log ended, or was trimmed, between two windows: what was read is true
@@ -315,12 +320,12 @@ class Replica:
             if max_records is not None:
                 max_records -= len(part)
 
-    def _affordable(self, log_id: int, start: int, stop: int | None, room: int) -> int:
+    def affordable(self, log_id: int, start: int, stop: int | None, room: int, rows: int = _WINDOW_ROWS) -> int:
         """Where to end a range so that it has not much more than `room` bytes, or else one record."""
         self._check_readable()
         with self.lock:
             log = self.forest.live(log_id)
-            end = min(start + _WINDOW_ROWS, reach(log).readable)
+            end = min(start + rows, reach(log).readable)
             if stop is not None:
                 end = min(end, stop)
             if start < log.start or end <= start:  # nothing to be weighed; what the fetch makes of that is its affair
@@ -350,8 +355,8 @@ class Replica:
         self._check_readable()
         with self.lock:
             log = self.forest.live(log_id)
-            low, high = self._clip(log, start, stop)
-            pieces = self._pieces(log, low, high)
+            low, high = self.clip(log, start, stop)
+            pieces = self.pieces(log, low, high)
             name = log.name
         return Plan(log=name, start=low, stop=high, objects=self.folder, parts=[self._part(piece) for piece in pieces])
 
@@ -366,7 +371,7 @@ class Replica:
                 readable = reach(log).readable
                 start = max(start, log.start)
                 stop = min(readable, start + _SCAN_ROWS)
-                pieces = [piece for piece in self._pieces(log, start, stop) if piece.greatest >= moment_us]
+                pieces = [piece for piece in self.pieces(log, start, stop) if piece.greatest >= moment_us]
             for piece in pieces:
                 times = self._fetch(log_id, piece.position, piece.position + piece.rows, self._timestamps_of)
                 at = piece.position
@@ -379,7 +384,10 @@ class Replica:
                 return readable
             start = stop
 
-    def _clip(self, log: Log, start: int, stop: int | None) -> tuple[int, int]:
+    def pushed(self, log_id: int, position: int) -> None:
+        """Nobody tells: whoever follows a log looks again after each change."""
+
+    def clip(self, log: Log, start: int, stop: int | None) -> tuple[int, int]:
         """The readable part of a range. At the readable tail that is nothing; beyond it, it is an error."""
         at = reach(log)
         if start < log.start:
@@ -400,8 +408,8 @@ class Replica:
         for _ in range(limits.OBJECT_GONE_RETRIES):
             with self.lock:
                 log = self.forest.live(log_id)
-                low, high = self._clip(log, start, stop)
-                pieces = self._pieces(log, low, high)
+                low, high = self.clip(log, start, stop)
+                pieces = self.pieces(log, low, high)
                 name = log.name
             try:
                 return of(pieces)
@@ -420,7 +428,7 @@ class Replica:
     def _object_vanished(self) -> None:
         """A hook for replicas that follow a writer: catch up before planning again."""
 
-    def _pieces(self, log: Log, start: int, stop: int) -> list[Piece]:
+    def pieces(self, log: Log, start: int, stop: int) -> list[Piece]:
         if stop - start == 1:
             block, row = locate(log.view, start)
             own = log.view.index.find(start)[0] >= 0

@@ -89,9 +89,9 @@ class Writer(Replica):
 
     def execute(self, command: c.Command) -> c.Result:
         """Make one command durable, apply it, and answer; errors are raised."""
-        self._check_open()
+        self.check_open()
         if isinstance(command, c.CFork | c.SFork):
-            self._check_holds(command)
+            self.check_holds(command)
         pending = Pending(command)
         self.committer.carry_out(pending)
         return pending.result()
@@ -121,20 +121,20 @@ class Writer(Replica):
 
     def prepare(self, command: c.Append, batch: Batch) -> Pending:
         """Give a batch its form: inline if it is small, columns for an object if it is large."""
-        self._check_open()
-        self._check_holds(command)
+        self.check_open()
+        self.check_holds(command)
         if command.size > limits.INLINE_BYTES_MAX:
             columns: pa.RecordBatch = to_arrow([batch])
             return Pending(command, command.size, columns)
         payload = encode(batch)
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload))
 
-    def _check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
+    def check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
         """Refuse what is blocked without writing anything: who waits for a decision may try often."""
         with self.lock:
             self.forest.check_holds(command)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closing:
             raise closed()
         if self.committer.failure is not None:
@@ -205,7 +205,7 @@ class Writer(Replica):
         """Commands that follow one another, in as few commits as can be; the first error but `despite` is raised."""
         if not commands:
             return
-        self._check_open()
+        self.check_open()
         pendings = [Pending(command) for command in commands]
         self.committer.carry_out(pendings[-1], behind=pendings[:-1])
         for pending in pendings:

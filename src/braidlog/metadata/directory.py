@@ -135,19 +135,19 @@ class WriterLock:
         _held.add(self)
 
     @classmethod
-    def acquire(cls, root: Path) -> WriterLock:
-        """Take the lock of an existing folder at once, or raise Locked."""
+    def acquire(cls, root: Path, *, shared: bool = False) -> WriterLock:
+        """Take the lock of an existing folder at once, or raise Locked. `shared`: its holder will let others in."""
         path = root / LOCK
         with storage(f"lock {path}"):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+                os.pwrite(fd, b"%d%s\n" % (os.getpid(), b" shared" if shared else b""), 0)
             except BlockingIOError:
-                pid = _holder(fd)
+                pid, is_shared = _holder(fd)
                 os.close(fd)
-                raise _locked(root, pid) from None
+                raise _locked(root, pid, is_shared) from None
             except BaseException:
                 os.close(fd)
                 raise
@@ -169,20 +169,22 @@ class WriterLock:
         os.close(fd)
 
 
-def _holder(fd: int) -> int | None:
+def _holder(fd: int) -> tuple[int | None, bool]:
+    """Who holds the lock, if that can be read, and whether he shares the directory."""
+    words = os.pread(fd, _PID_BYTES_MAX, 0).split()
     try:
-        return int(os.pread(fd, _PID_BYTES_MAX, 0))
-    except ValueError:
-        return None
+        return int(words[0]), words[1:] == [b"shared"]
+    except (ValueError, IndexError):
+        return None, False
 
 
-def _locked(root: Path, pid: int | None) -> Locked:
+def _locked(root: Path, pid: int | None, shared: bool) -> Locked:
     if pid == os.getpid():
         who, advice = "this process", "close the one that is open, or share it"
     else:
         who = "another process" if pid is None else f"process {pid}"
         advice = "stop it, or open with read_only=True"
-    return Locked(f"{root} is open for writing by {who}: {advice}", pid=pid)
+    return Locked(f"{root} is open for writing by {who}: {advice}", pid=pid, shared=shared)
 
 
 _held: set[WriterLock] = set()

@@ -39,6 +39,11 @@ class BlockCache(Generic[Value]):
             self.hits += 1
             return found[0]
 
+    def __contains__(self, block: Hashable) -> bool:
+        """Whether it is kept. It does not count as a use."""
+        with self._lock:
+            return block in self._kept
+
     def put(self, block: Hashable, value: Value, weight: int) -> None:
         """Keep the value in place of what the block had, evicting what is too much."""
         with self._lock:

@@ -1,0 +1,210 @@
+"""One connection as its server sees it: bytes in, things to do out. PURE: no socket, no clock, no thread.
+
+A conversation begins with the preface and a Hello. Then requests are handed on (`Do`) as they come, answers go back
+under their numbers in whatever order they are ready, and subscriptions push while they have credit. It keeps count of
+what is under way: a peer that sends more than it may is not listened to until some of it is done (`Pause`), one that
+sends what cannot be understood is told so and dropped (`Drop`), and one that does not read what it asked for gets no
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from braidlog import limits
+from braidlog.errors import BraidError, InvalidArgument, Unavailable
+from braidlog.wire import frames, messages
+from braidlog.wire.faults import fault_of
+from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
+from braidlog.wire.messages import Answer, Cancel, Hello, Note, Request, Subscribe, Watch
+
+Pieces = list[bytes | memoryview]
+
+
+class Do(NamedTuple):
+    """Carry out a request and give its outcome to `answer` or `refuse`."""
+
+    number: int
+    request: Request
+    body: memoryview
+
+
+class Heed(NamedTuple):
+    """A note about the request of that number, or, for a Floor, about the client."""
+
+    number: int
+    note: Note
+
+
+class Drop(NamedTuple):
+    """Close the connection once what was written is sent."""
+
+    reason: str
+
+
+class Pause(NamedTuple):
+    """Read no more from the peer, until Resume."""
+
+
+class Resume(NamedTuple):
+    pass
+
+
+Effect = Do | Heed | Drop | Pause | Resume
+
+
+class Conversation:
+    """The server's half of a connection. Writes gather in `out`; whoever drives it sends and clears them."""
+
+    def __init__(self, *, bytes_in_flight_max: int = limits.CONNECTION_IN_FLIGHT_BYTES_MAX) -> None:
+        self.out: Pieces = []
+        self.hello: Hello | None = None
+        self.seen = 0  # the newest commit index that the peer knows of
+        self.requests = 0
+        self._bytes_in_flight_max = bytes_in_flight_max
+        self._parser = Parser(frame_bytes_max=limits.WIRE_HELLO_BYTES_MAX)
+        self._preface = b""
+        self._in_flight: dict[int, int] = {}  # number -> bytes; a subscription stays until it ends
+        self._bytes = 0
+        self._lasting: dict[int, bool] = {}  # may stay for ever: subscriptions (True) and watches
+        self._paused = False
+        self._dropped = False
+        self._ending = False
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self._bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing that was asked for is owed an answer."""
+        return not self._in_flight.keys() - self._lasting.keys()
+
+    def owes(self, number: int) -> bool:
+        """Whether that request is under way."""
+        return number in self._in_flight
+
+    def receive(self, data: bytes) -> Iterator[Effect]:
+        """Bytes arrived."""
+        if self._dropped:
+            return
+        try:
+            if len(self._preface) < len(PREFACE):
+                wanted = len(PREFACE) - len(self._preface)
+                self._preface += data[:wanted]
+                data = data[wanted:]
+                if not PREFACE.startswith(self._preface[: len(PREFACE) - 3]):
+                    raise Malformed("this is not the braid protocol")
+                if len(self._preface) < len(PREFACE):
+                    return
+                self.out.append(PREFACE)
+                frames.check_preface(self._preface)
+            for frame in self._parser.feed(data):
+                yield from self._take(frame)
+        except Malformed as error:
+            yield from self._drop(f"{error}")
+
+    def _take(self, frame: Frame) -> Iterator[Effect]:
+        self.seen = max(self.seen, frame.seen)
+        if frame.kind is Kind.NOTE and self.hello is not None:
+            note = messages.decode_note(frame.head)
+            if isinstance(note, Cancel):
+                self._forget(frame.number)
+            yield Heed(frame.number, note)
+            return
+        if frame.kind is not Kind.REQUEST:
+            raise Malformed(f"a {frame.kind.name} is nothing that a client sends" + ("" if self.hello else " at first"))
+        request = messages.decode_request(frame.head)
+        if isinstance(request, Hello) == (self.hello is not None):
+            raise Malformed("a connection begins with one hello")
+        if isinstance(request, Hello):
+            if len(request.client) != limits.CLIENT_ID_BYTES:
+                raise Malformed(f"a client's id has {limits.CLIENT_ID_BYTES} bytes, not {len(request.client)}")
+            self.hello = request
+            self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
+        if frame.number in self._in_flight:
+            raise Malformed(f"request {frame.number} is under way already")
+        self.requests += 1
+        size = len(frame.head) + len(frame.body)
+        self._in_flight[frame.number] = size
+        self._bytes += size
+        if isinstance(request, Subscribe | Watch):
+            self._lasting[frame.number] = isinstance(request, Subscribe)
+        if self._ending:
+            self.refuse(frame.number, Unavailable("the server is shutting down: ask another one"))
+            return
+        if len(self._in_flight) > limits.CONNECTION_REQUESTS_MAX:
+            self.refuse(
+                frame.number,
+                Unavailable(
+                    f"{limits.CONNECTION_REQUESTS_MAX:,} requests of this connection are under way: wait for answers"
+                ),
+            )
+            return
+        if len(self._lasting) > limits.CONNECTION_SUBSCRIPTIONS_MAX:
+            self.refuse(
+                frame.number, InvalidArgument("too many subscriptions and watches on one connection: close some")
+            )
+            return
+        yield Do(frame.number, request, frame.body)
+        if self._bytes > self._bytes_in_flight_max and not self._paused:
+            self._paused = True
+            yield Pause()
+
+    def answer(self, number: int, seen: int, answer: Answer, body: Pieces | None = None) -> Iterator[Effect]:
+        """A request is done. For a subscription this is its first answer, and it goes on."""
+        if number not in self._in_flight:
+            return  # cancelled meanwhile
+        self._write(Kind.ANSWER, number, seen, answer, body)
+        if self._lasting.get(number):
+            self._bytes -= self._in_flight[number]
+            self._in_flight[number] = 0
+        else:
+            self._forget(number)
+        yield from self._relieve()
+
+    def refuse(self, number: int, error: BraidError, seen: int = 0) -> None:
+        """A request failed."""
+        if number in self._in_flight:
+            self._write(Kind.ERROR, number, seen, fault_of(error))
+            self._forget(number)
+
+    def push(self, number: int, seen: int, answer: Answer, body: Pieces | None = None, *, last: bool = False) -> None:
+        """More of a subscription."""
+        if number in self._lasting:
+            self._write(Kind.PUSH, number, seen, answer, body)
+            if last:
+                self._forget(number)
+
+    def relieved(self) -> Iterator[Effect]:
+        """To be asked after `refuse`: whether the peer may be listened to again."""
+        yield from self._relieve()
+
+    def end(self) -> None:
+        """Take no more requests. What was taken is still to be answered."""
+        if not self._ending and not self._dropped:
+            self._ending = True
+            self.out.extend(frames.encode(Kind.GOODBYE, 0, 0, b""))
+
+    def _relieve(self) -> Iterator[Effect]:
+        if self._paused and self._bytes <= self._bytes_in_flight_max // 2:
+            self._paused = False
+            yield Resume()
+
+    def _forget(self, number: int) -> None:
+        self._bytes -= self._in_flight.pop(number, 0)
+        self._lasting.pop(number, None)
+
+    def _write(self, kind: Kind, number: int, seen: int, answer: Answer, body: Pieces | None = None) -> None:
+        if self._dropped:
+            return
+        raw: bytes | memoryview = b""
+        if body:
+            raw = body[0] if len(body) == 1 else b"".join(body)
+        self.out.extend(frames.encode(kind, number, seen, messages.encode(answer), raw))
+
+    def _drop(self, reason: str) -> Iterator[Effect]:
+        self._write(Kind.ERROR, 0, 0, fault_of(InvalidArgument(f"the connection is closed: {reason}")))
+        self._dropped = True
+        yield Drop(reason)

@@ -1,0 +1,109 @@
+"""One subscription as its server sees it: reads ahead while there is credit, and pushes what it read. PURE.
+
+At most one read is under way. It waits without polling: for the log to reach further, or for credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from braidlog import limits
+from braidlog.broker.conversation import Pieces
+from braidlog.broker.service import Push, Reply
+from braidlog.broker.tracking import GONE, Stamp
+from braidlog.errors import Blocked, BraidError, Gone, Trimmed
+from braidlog.forest.commands import NONE
+from braidlog.wire.faults import fault_of
+from braidlog.wire.messages import Answer, Ending, Parts, Read
+
+
+class LogFeed:
+    """Pushes from `position` on; the last push is an Ending."""
+
+    def __init__(
+        self,
+        read: Callable[[Read, Reply], None],
+        end_of: Callable[[], Ending],
+        log: int,
+        position: int,
+        credit: int,
+        push: Push,
+        ready: Callable[[], bool],
+    ) -> None:
+        self._read = read
+        self._end_of = end_of
+        self._log = log
+        self._next = position
+        self._credit = min(credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
+        self._push = push
+        self._ready = ready
+        self._readable = NONE
+        self._reading = False
+        self._pumping = True  # until it is started
+        self._closed = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self._pumping = False
+        self._pump()
+
+    def changed(self, stamp: Stamp) -> None:
+        """The log is another than it was."""
+        self._readable = stamp.readable
+        self._pump()
+
+    def more(self, credit: int) -> None:
+        self._credit = min(self._credit + credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
+        self._pump()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.on_close()
+
+    def _wants(self) -> bool:
+        arrived = self._readable == GONE.readable or self._readable > self._next
+        return arrived and self._credit > 0 and self._ready() and not self._reading and not self._closed
+
+    def _pump(self) -> None:
+        if self._pumping:  # a read that answered at once: the loop below goes on
+            return
+        self._pumping = True
+        try:
+            while self._wants():
+                self._reading = True
+                ask = Read(self._log, self._next, None, min(self._credit, limits.SUBSCRIBE_FETCH_BYTES))
+                try:
+                    self._read(ask, self._took)
+                except BraidError as error:
+                    self._took(error, None)
+        finally:
+            self._pumping = False
+
+    def _took(self, answer: Answer | BraidError, body: Pieces | None) -> None:
+        self._reading = False
+        if self._closed:
+            return
+        if isinstance(answer, Parts):
+            self._next = answer.next
+            self._readable = max(self._readable, answer.readable)
+            if answer.parts:
+                self._credit -= sum(part.length for part in answer.parts)
+                self._push(answer, body)
+        elif isinstance(answer, Blocked):
+            self._readable = self._next  # it pauses here until the decision
+        else:
+            assert isinstance(answer, BraidError)
+            self._end(answer)
+        self._pump()
+
+    def _end(self, error: BraidError) -> None:
+        if isinstance(error, Trimmed):
+            ending = Ending("trimmed", position=self._next)
+        elif isinstance(error, Gone):
+            found = self._end_of()
+            ending = Ending(found.kind or "squashed", found.name, found.into, self._next, found.into_name)
+        else:
+            ending = Ending("failed", position=self._next, error=fault_of(error))
+        self.close()
+        self._push(ending, None)

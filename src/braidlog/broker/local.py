@@ -1,0 +1,275 @@
+"""The service of a process that holds the log itself: `braid serve`, `braid metadata`, and any writer that shares its
+directory.
+
+The loop's thread does what is quick: it looks into the forest, takes appends in, and cuts what is at hand. What waits
+for the disk is done by others: the committer carries out changes, a few threads fetch from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from braidlog import limits
+from braidlog.broker import admission, reading
+from braidlog.broker.conversation import Pieces
+from braidlog.broker.crossing import Crossing
+from braidlog.broker.feed import LogFeed
+from braidlog.broker.service import Caller, Feed, Push, Reply, Service
+from braidlog.broker.tracking import GONE, Stamp, Tracking
+from braidlog.embedded.committer import Pending
+from braidlog.embedded.writer import Writer
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
+from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
+from braidlog.forest.tails import reach
+from braidlog.wire import messages as m
+
+_log = logging.getLogger("braidlog.server")
+
+
+class LocalService(Service):
+    """A Writer for others. To be made on the loop's thread."""
+
+    def __init__(self, writer: Writer, *, role: str = "serve") -> None:
+        self.role = role
+        self.objects = writer.folder
+        self._writer = writer
+        self._cross = Crossing(asyncio.get_running_loop())
+        self._fetchers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-fetch")
+        self._tracking = Tracking()
+        self._waiting: deque[Pending] = deque()  # appends that the packer has to make room for
+        self._unwatch = writer.watch(lambda: self._cross(self._changed))
+        self._doors: Final[dict[type[Any], Callable[[Caller, Any, memoryview, Reply], None]]] = {
+            m.Append: self._append,
+            m.Execute: self._execute,
+            m.Read: self._read,
+            m.Locate: self._locate,
+            m.PlanRange: self._plan,
+            m.PositionAt: self._position_at,
+        }
+        self._looks: Final[dict[type[Any], Callable[[Any], m.Answer]]] = {
+            m.Find: lambda ask: m.Number(writer.find(ask.name)),
+            m.ListLogs: lambda _: self._listing(),
+            m.NameOf: lambda ask: m.Text(writer.name_of(ask.log)),
+            m.EndOf: lambda ask: self._end_of(ask.log),
+            m.Tail: lambda ask: m.Number(writer.tail(ask.log)),
+            m.Describe: lambda ask: m.Described(writer.describe(ask.log)),
+            m.Lineage: lambda ask: m.Ancestors(writer.lineage(ask.log)),
+            m.Recall: lambda ask: m.Recalled.of(writer.outcome(ask.request, ask.request_id)),
+            m.Consumers: lambda ask: m.ConsumerList(writer.consumers(ask.log)),
+            m.Route: lambda _: m.Text(""),
+        }
+
+    @property
+    def seen(self) -> int:
+        return self._writer.forest.applied
+
+    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+        try:
+            look = self._looks.get(type(request))
+            if look is not None:
+                reply(look(request), None)
+            else:
+                self._doors[type(request)](caller, request, body, reply)
+        except BraidError as error:
+            reply(error, None)
+
+    def close(self) -> None:
+        self._unwatch()
+        self._fetchers.shutdown(wait=False, cancel_futures=True)
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
+        if ask.block:
+            command, columns = admission.block(ask.command, body, caller.client)
+            pending = Pending(_again(command, ask.since), command.size, columns)
+        else:
+            command = admission.batch(ask.command, body, caller.client)
+            pending = Pending(_again(command, ask.since), len(body) + 256)
+        if ask.since == NONE:
+            self._writer.check_holds(command)
+        self._settle(caller)
+        pending.then(partial(self._done, reply))
+        if self._waiting or self._writer.crowded(command) is not None:
+            self._waiting.append(pending)
+            self._writer.on_full()
+        else:
+            self._queue(pending)
+
+    def _execute(self, caller: Caller, ask: m.Execute, body: memoryview, reply: Reply) -> None:
+        del body
+        command = admission.change(ask.command, caller.client, self._writer.clock.now_us())
+        if ask.since == NONE and isinstance(command, c.CFork | c.SFork):
+            self._writer.check_holds(command)
+        self._settle(caller)
+        pending = Pending(_again(command, ask.since))
+        pending.then(partial(self._done, reply))
+        self._queue(pending)
+
+    def _settle(self, caller: Caller) -> None:
+        """Tell the forest what the client has its answers of, before its first change and then now and again."""
+        if caller.settled < 0 or caller.floor - caller.settled >= limits.SETTLE_REQUESTS:
+            caller.settled = caller.floor
+            self._queue(Pending(c.Settle(caller.client, caller.floor)))
+
+    def _queue(self, pending: Pending) -> None:
+        self._writer.check_open()
+        self._writer.committer.submit(pending)
+
+    def _done(self, reply: Reply, pending: Pending) -> None:
+        """From the thread that carried it out."""
+        self._cross(partial(self._answer, reply, pending))
+
+    def _answer(self, reply: Reply, pending: Pending) -> None:
+        answer = pending.answer
+        if answer is None or isinstance(answer, BraidError):
+            reply(answer or Unavailable("there is no answer"), None)
+        else:
+            reply(m.Result(answer), None)
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def _listing(self) -> m.Listing:
+        writer = self._writer
+        with writer.lock:
+            return m.Listing([(log.id, log.name) for log in writer.forest.logs.values()])
+
+    def _end_of(self, log: int) -> m.Ending:
+        found = self._writer.end_of(log)
+        if found is None:
+            return m.Ending("")
+        end, into_name = found
+        return m.Ending(end.kind, end.name, end.into, end.position, into_name)
+
+    def _position_at(self, caller: Caller, ask: m.PositionAt, body: memoryview, reply: Reply) -> None:
+        del caller, body
+        self._fetch(lambda: (m.Number(self._writer.position_at(ask.log, ask.moment_us)), None), reply)
+
+    def _plan(self, caller: Caller, ask: m.PlanRange, body: memoryview, reply: Reply) -> None:
+        del caller, body
+        self._fetch(lambda: (m.Planned(self._writer.plan(ask.log, ask.start, ask.stop)), None), reply)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def _locate(self, caller: Caller, ask: m.Locate, body: memoryview, reply: Reply) -> None:
+        del caller, body
+        reply(*reading.locate(self._writer, ask.log, ask.start, ask.stop, ask.max_bytes))
+
+    def _read(self, caller: Caller, ask: m.Read, body: memoryview, reply: Reply) -> None:
+        del caller, body
+        self.read(ask, reply)
+
+    def read(self, ask: m.Read, reply: Reply) -> None:
+        """Reply at once if what is asked for is at hand, else when it was fetched."""
+        writer = self._writer
+        located, payloads = reading.locate(writer, ask.log, ask.start, ask.stop, ask.max_bytes)
+        if reading.at_hand(located, writer.cache):
+            reply(*reading.assemble(located, payloads, writer.store, writer.cache, arrow=ask.arrow))
+        else:
+            self._fetch(partial(self._read_now, ask, located, payloads), reply)
+
+    def _read_now(self, ask: m.Read, located: m.Located, payloads: reading.Payloads) -> tuple[m.Answer, Pieces | None]:
+        writer = self._writer
+        for _ in range(limits.OBJECT_GONE_RETRIES):
+            try:
+                return reading.assemble(located, payloads, writer.store, writer.cache, arrow=ask.arrow)
+            except FileNotFoundError as error:  # compacted meanwhile
+                missing = error
+            except Corrupt as error:
+                raise Corrupt(f"log {located.name!r}, positions {ask.start} to {located.next}: {error}") from error
+            except OSError as error:
+                raise Unavailable(
+                    f"log {located.name!r}, positions {ask.start} to {located.next} cannot be read now: {error}"
+                ) from error
+            located, payloads = reading.locate(writer, ask.log, ask.start, ask.stop, ask.max_bytes)
+        raise Corrupt(
+            f"log {located.name!r}, positions {ask.start} to {located.next}: an object is missing from the store: "
+            f"{missing}"
+        )
+
+    def _fetch(self, work: Callable[[], tuple[m.Answer, Pieces | None]], reply: Reply) -> None:
+        """Do it in a thread, and reply."""
+
+        def run() -> None:
+            answer: m.Answer | BraidError
+            body: Pieces | None = None
+            try:
+                answer, body = work()
+            except BraidError as error:
+                answer = error
+            except Exception as error:
+                _log.exception("a read failed")
+                answer = Unavailable(f"the read failed: {error!r}")
+            self._cross(partial(reply, answer, body))
+
+        try:
+            self._fetchers.submit(run)
+        except RuntimeError:
+            reply(Unavailable("the server is shutting down: ask another one"), None)
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def stamp(self, log_id: int) -> Stamp:
+        with self._writer.lock:
+            return self._stamp(log_id)
+
+    def _stamp(self, log_id: int) -> Stamp:
+        log = self._writer.forest.logs.get(log_id)
+        if log is None:
+            return GONE
+        at = reach(log)
+        return Stamp(
+            at.readable, at.tail, at.holder.id if at.holder is not None else NONE, len(log.promotables), log.epoch
+        )
+
+    def _changed(self) -> None:
+        writer = self._writer
+        with writer.lock:
+            seen = writer.forest.applied
+            stamps = [(log, self._stamp(log)) for log in self._tracking.logs()]
+        for log, stamp in stamps:
+            self._tracking.update(log, stamp, seen)
+        while self._waiting and not self._crowded():
+            self._queue(self._waiting.popleft())
+
+    def _crowded(self) -> bool:
+        return self._writer.inline_bytes > limits.UNPACKED_BYTES_MAX and self._writer.committer.failure is None
+
+    def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
+        with self._writer.lock:
+            stamp, seen = self._stamp(log), self._writer.forest.applied
+        if stamp == GONE or (seen > since and self._tracking.changed_since(log, since)):
+            number = self._tracking.add(log, stamp, seen, lambda _: None)  # so that the next one needs not guess
+            self._tracking.remove(log, number)
+            reply(m.Number(seen), None)
+            return lambda: None
+
+        def fire(_: Stamp) -> None:
+            self._tracking.remove(log, number)
+            reply(m.Number(self.seen), None)
+
+        number = self._tracking.add(log, stamp, seen, fire)
+        return lambda: self._tracking.remove(log, number)
+
+    def subscribe(self, log: int, position: int, credit: int, push: Push, ready: Callable[[], bool]) -> Feed:
+        if position < 0:
+            raise InvalidArgument(f"position must not be negative, not {position}")
+        with self._writer.lock:
+            self._writer.forest.live(log)
+            stamp, seen = self._stamp(log), self._writer.forest.applied
+        feed = LogFeed(self.read, lambda: self._end_of(log), log, position, credit, push, ready)
+        number = self._tracking.add(log, stamp, seen, feed.changed)
+        feed.on_close = lambda: self._tracking.remove(log, number)
+        feed.changed(stamp)
+        return feed
+
+
+def _again(command: c.Command, since: int) -> c.Command:
+    return command if since == NONE else c.Again(command, since)

@@ -1,0 +1,133 @@
+"""Reading for others: where records are, and their bytes in the form in which they travel.
+
+`locate` asks the forest and is quick; `assemble` may have to fetch from the store. Whole blocks and whole inline
+batches pass through as they are; parts of them are cut without looking at single records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from braidlog import limits
+from braidlog.embedded.replica import Piece as Stretch
+from braidlog.embedded.replica import Replica
+from braidlog.errors import Corrupt
+from braidlog.forest.log import Log
+from braidlog.forest.tails import reach
+from braidlog.objects.batch import Batch, decode, encode, to_arrow
+from braidlog.objects.cache import BlockCache
+from braidlog.objects.format import BlockPlace, read_block
+from braidlog.objects.store import Store
+from braidlog.wire.messages import Located, Part, Parts, Piece
+
+Blocks = BlockCache[pa.RecordBatch | Batch]
+Payloads = list[bytes | memoryview]
+
+
+def locate(replica: Replica, log_id: int, start: int, stop: int | None, max_bytes: int) -> tuple[Located, Payloads]:
+    """Where the records of a read are, and the bytes of those that are in no object yet."""
+    room = min(max_bytes or limits.WIRE_READ_BYTES_MAX, limits.WIRE_READ_BYTES_MAX)
+    end = replica.affordable(log_id, start, stop, room, limits.WIRE_READ_RECORDS_MAX)
+    with replica.lock:
+        log = replica.forest.live(log_id)
+        low, high = replica.clip(log, start, end)
+        return _located(replica, log, replica.pieces(log, low, high), high)
+
+
+def _located(replica: Replica, log: Log, stretches: list[Stretch], end: int) -> tuple[Located, Payloads]:
+    inline = replica.forest.space.inline
+    pieces: list[Piece] = []
+    payloads: Payloads = []
+    for stretch in stretches:
+        place = stretch.place
+        if place is not None:
+            pieces.append(
+                Piece(
+                    stretch.position,
+                    stretch.rows,
+                    stretch.row,
+                    False,
+                    stretch.own,
+                    place.object,
+                    place.offset,
+                    place.length,
+                    place.crc,
+                )
+            )
+        else:
+            assert stretch.payload is not None
+            whole = stretch.row == 0 and inline[stretch.block][1] == stretch.rows
+            pieces.append(
+                Piece(
+                    stretch.position,
+                    stretch.rows,
+                    stretch.row,
+                    whole,
+                    stretch.own,
+                    "",
+                    stretch.block,
+                    len(stretch.payload),
+                    0,
+                )
+            )
+            payloads.append(stretch.payload)
+    return Located(pieces, end, reach(log).readable, log.fork_point, log.name), payloads
+
+
+def at_hand(located: Located, cache: Blocks) -> bool:
+    """Whether assembling it needs nothing from the store."""
+    return all(not piece.object or (piece.object, piece.offset) in cache for piece in located.pieces)
+
+
+def assemble(
+    located: Located, payloads: Sequence[bytes | memoryview], store: Store, cache: Blocks, *, arrow: bool
+) -> tuple[Parts, Payloads]:
+    """The records themselves. FileNotFoundError if an object was compacted away meanwhile: locate again."""
+    parts: list[Part] = []
+    bodies: Payloads = []
+    inline = iter(payloads)
+    for piece in located.pieces:
+        body: bytes | memoryview
+        if piece.object:
+            body, is_arrow = _from_object(piece, store, cache), True
+        else:
+            body, is_arrow = _from_inline(piece, next(inline), arrow)
+        parts.append(Part(piece.position, piece.rows, len(body), is_arrow, piece.own))
+        bodies.append(body)
+    return Parts(parts, located.next, located.readable, located.fork_point, located.name), bodies
+
+
+def _from_object(piece: Piece, store: Store, cache: Blocks) -> memoryview:
+    block = cache.get((piece.object, piece.offset))
+    if block is None:
+        data = store.get(piece.object, piece.offset, piece.length)
+        block = read_block(piece.object, BlockPlace(piece.offset, piece.length, piece.crc), data)
+        cache.put((piece.object, piece.offset), block, piece.length)
+        if piece.row == 0 and piece.rows == block.num_rows:
+            return data
+    assert isinstance(block, pa.RecordBatch)
+    if piece.row + piece.rows > block.num_rows:
+        raise Corrupt(
+            f"object {piece.object}: the block at offset {piece.offset} has {block.num_rows} rows, and {piece.rows} "
+            f"from {piece.row} on were asked for: run `braid doctor`"
+        )
+    return memoryview(block.slice(piece.row, piece.rows).serialize()).cast("B")
+
+
+def _from_inline(piece: Piece, payload: bytes | memoryview, arrow: bool) -> tuple[bytes | memoryview, bool]:
+    if not arrow and piece.whole:
+        return payload, False
+    batch = decode(payload)
+    if not piece.whole:
+        rows = slice(piece.row, piece.row + piece.rows)
+        batch = Batch(
+            batch.values[rows],
+            None if batch.keys is None else batch.keys[rows],
+            None if batch.headers is None else batch.headers[rows],
+            batch.timestamps if isinstance(batch.timestamps, int) else batch.timestamps[rows],
+        )
+    if arrow:
+        return memoryview(to_arrow([batch]).serialize()).cast("B"), True
+    return encode(batch), False

@@ -1,0 +1,319 @@
+"""A client's connection: sockets and a thread around `Calls`.
+
+Callers send from their own threads; one thread receives, opens connections again when they break, and gives up what
+took too long. Answers are handed to whoever waits, outside all locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from braidlog import limits
+from braidlog.errors import Unavailable
+from braidlog.wire.calls import Call, Calls, Done
+from braidlog.wire.frames import Malformed
+from braidlog.wire.messages import Note, Request, Welcome
+
+_RECEIVE_BYTES: Final = 256 * 1024
+_JOIN_BYTES_MAX: Final = 64 * 1024
+_TICK_S: Final = 0.25
+
+
+class Address:
+    """Where a server listens: a host and a port, or a Unix socket."""
+
+    def connect(self, timeout: float) -> socket.socket:
+        raise NotImplementedError
+
+
+class TcpAddress(Address):
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def connect(self, timeout: float) -> socket.socket:
+        connected = socket.create_connection((self.host, self.port), timeout)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+
+
+class UnixAddress(Address):
+    """A socket in a folder. The folder is opened first, since the path of a socket may only be short."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def connect(self, timeout: float) -> socket.socket:
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connecting.settimeout(timeout)
+            with short_path(self.path) as path:
+                connecting.connect(path)
+        except BaseException:
+            connecting.close()
+            raise
+        return connecting
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """The same path in a form that is short enough for a socket's address."""
+    if len(os.fsencode(path)) < 100 or not os.path.isdir("/proc/self/fd"):
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class Link:
+    """Calls to whichever of the addresses answers."""
+
+    def __init__(self, addresses: Sequence[Address], client: bytes, name: str) -> None:
+        self._addresses = list(addresses)
+        self._calls = Calls(client, name)
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._wanted = threading.Condition(self._lock)
+        self._closing = False
+        self._closed = False
+        self._why = "the service did not answer in time"
+        self._welcomed = threading.Event()
+        self._unsent = threading.Event()
+        self._sender: threading.Thread | None = None
+        self.welcome: Welcome | None = None
+        self.on_connected: Callable[[], None] = lambda: None
+        self.address: Address | None = None
+        self._thread = threading.Thread(target=self._run, name="braidlog-link", daemon=True)
+        self._thread.start()
+
+    @property
+    def seen(self) -> int:
+        return self._calls.seen
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    def wait_connected(self, timeout: float) -> Welcome:
+        """Return once a server has said welcome; Unavailable if none does in time."""
+        with self._lock:
+            self._wanted.notify_all()
+        if not self._welcomed.wait(timeout) or self.welcome is None:
+            raise Unavailable(f"no server at {', '.join(map(str, self._addresses))}: {self._why}")
+        return self.welcome
+
+    def begin(
+        self, request: Request, body: bytes | memoryview, timeout: float, done: Done, *, soon: bool = False
+    ) -> Call:
+        """Send a request; `done` is called from the receiving thread, exactly once unless it is a subscription.
+
+        With `soon` another thread sends it, together with what comes close behind: the caller never waits.
+        """
+        with self._lock:
+            if self._closing:
+                raise Unavailable("this braid is closed: open it again")
+            call = self._calls.begin(request, body, time.monotonic() + timeout, done)
+            self._wanted.notify()
+        if soon:
+            self._send_soon()
+        else:
+            self._transmit()
+        return call
+
+    def note(self, call: Call, note: Note) -> None:
+        with self._lock:
+            self._calls.note(call, note)
+        self._transmit()
+
+    def forget(self, call: Call) -> None:
+        with self._lock:
+            self._calls.forget(call)
+
+    def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
+        """Wait until changes that are under way are answered, but not for ever; then let go."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._wanted.wait_for(lambda: not self._calls.changing, grace_s)
+            self._closed = True
+            self._wanted.notify_all()
+            self._shut()
+        self._unsent.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(limits.CONNECT_TIMEOUT_S + _TICK_S)
+
+    def _send_soon(self) -> None:
+        if self._sender is None:
+            with self._lock:
+                if self._sender is None:
+                    self._sender = threading.Thread(target=self._keep_sending, name="braidlog-sender", daemon=True)
+                    self._sender.start()
+        self._unsent.set()
+
+    def _keep_sending(self) -> None:
+        while not self._closed:
+            self._unsent.wait()
+            self._unsent.clear()
+            self._transmit()
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    def _transmit(self, *, patiently: bool = True) -> None:
+        """Send what is to be sent. Whoever comes while another sends finds his own sent along, or sends it then.
+
+        The receiving thread never waits for a sender, who may be waiting for a server that waits to be read.
+        """
+        while self._sending.acquire(blocking=patiently):
+            try:
+                with self._lock:
+                    out, self._calls.out = self._calls.out, []
+                    to = self._socket
+                if out and to is not None:
+                    _send(to, out)
+            except OSError:
+                if to is not None:
+                    with contextlib.suppress(OSError):  # the receiving thread finds out, and takes care of it
+                        to.shutdown(socket.SHUT_RDWR)
+                return
+            finally:
+                self._sending.release()
+            if not self._calls.out or self._socket is None:  # else it came while we sent, and its owner left it to us
+                return
+
+    def _shut(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    # --- receiving -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        failures = 0
+        turn = 0
+        while not self._closed:
+            with self._lock:
+                # Without a reason to be connected there is no hurry to be.
+                if failures and not len(self._calls):
+                    self._wanted.wait(_TICK_S)
+                    if not len(self._calls) and not self._closed:
+                        continue
+            address = self._addresses[turn % len(self._addresses)]
+            turn += 1
+            greeted = False
+            try:
+                greeted = self._converse(address)
+                self._why = f"the connection to {address} was lost"
+            except (OSError, Malformed) as error:
+                self._why = f"cannot reach {address}: {error}"
+            failures = 0 if greeted else failures + 1
+            self._lost()
+            if failures and not self._closed:
+                pause = min(limits.RECONNECT_S * 2 ** min(failures // len(self._addresses), 10), limits.RECONNECT_MAX_S)
+                self._pause(pause)
+        with self._lock:
+            self._calls.fail("this braid was closed")
+        self._hand_out()
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._closed and (left := until - time.monotonic()) > 0:
+            with self._lock:
+                self._wanted.wait(min(left, _TICK_S))
+            self._expire()
+
+    def _converse(self, address: Address) -> bool:
+        """Talk to one server until the connection ends. Says whether it got as far as a welcome."""
+        connected = address.connect(limits.CONNECT_TIMEOUT_S)
+        greeted = False
+        try:
+            connected.settimeout(_TICK_S)
+            with self._lock:
+                self._calls.connected()
+                self._socket = connected
+            self._transmit()
+            began = time.monotonic()
+            while not self._closed:
+                try:
+                    data = connected.recv(_RECEIVE_BYTES)
+                except TimeoutError:
+                    self._expire()
+                    if not greeted and time.monotonic() - began > limits.CONNECT_TIMEOUT_S:
+                        raise TimeoutError("it does not say welcome") from None
+                    continue
+                if not data:
+                    return greeted
+                with self._lock:
+                    try:
+                        self._calls.receive(data)
+                    finally:
+                        more = bool(self._calls.out)
+                        leave = self._calls.leaving and not self._calls.owed
+                        welcome = self._calls.welcome
+                if welcome is not None and not greeted:
+                    greeted = True
+                    self.welcome = welcome
+                    self.address = address
+                    self._welcomed.set()
+                    self.on_connected()
+                self._hand_out()
+                if more:
+                    self._transmit(patiently=False)
+                if leave:
+                    return greeted
+            return greeted
+        finally:
+            with self._lock:
+                self._socket = None
+            connected.close()
+
+    def _lost(self) -> None:
+        with self._lock:
+            self._calls.lost()
+        self._hand_out()
+        self._expire()
+
+    def _expire(self) -> None:
+        with self._lock:
+            self._calls.expire(time.monotonic(), self._why)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        with self._lock:
+            finished, self._calls.finished = self._calls.finished, []
+            if self._closing:
+                self._wanted.notify_all()
+        for call, answer, body in finished:
+            call.done(call, answer, body)
+
+
+def _send(to: socket.socket, pieces: list[bytes | memoryview]) -> None:
+    """All of it. The socket's timeout is short, for receiving; a peer that does not read for long is given up."""
+    if len(pieces) > 1 and sum(map(len, pieces)) <= _JOIN_BYTES_MAX:
+        pieces = [b"".join(pieces)]
+    deadline = time.monotonic() + limits.CALL_TIMEOUT_S
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            try:
+                view = view[to.send(view) :]
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise

@@ -1,0 +1,66 @@
+"""From a `braid://` URL, or the socket in a directory, to an open braid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from braidlog import limits
+from braidlog.client.braid import Braid
+from braidlog.client.remote.backend import RemoteBackend
+from braidlog.client.remote.link import Address, TcpAddress, UnixAddress
+from braidlog.embedded.clock import Clock
+from braidlog.errors import InvalidArgument
+
+SOCKET: Final = "SOCKET"  # in a directory whose writer shares it
+PORT_DEFAULT: Final = 7411
+
+
+def addresses_of(url: str) -> list[Address]:
+    """The servers that a URL names."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidArgument(f"{url!r} is not a URL: {error}") from error
+    if parts.query or parts.fragment or parts.path not in ("", "/"):
+        raise InvalidArgument(f"{url!r}: write braid://host:port, or several of them: braid://host:port,host:port")
+    found = [_address(url, text) for text in parts.netloc.split(",")]
+    return list(found)
+
+
+def _address(url: str, text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(PORT_DEFAULT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidArgument(f"{url!r}: {text!r} is not host:port, with a port from 1 to 65535")
+    return TcpAddress(host, int(port))
+
+
+def connect(
+    addresses: Sequence[Address],
+    url: str,
+    *,
+    timeout: float | None = None,
+    linger: float = 0.0,
+    clock: Clock | None = None,
+    connect_timeout: float = limits.CONNECT_TIMEOUT_S,
+) -> Braid:
+    """Open a braid that is served there. Unavailable if nobody answers in time."""
+    client = os.urandom(limits.CLIENT_ID_BYTES)
+    backend = RemoteBackend(
+        addresses,
+        client,
+        timeout=limits.CALL_TIMEOUT_S if timeout is None else timeout,
+        linger=linger,
+        connect_timeout=connect_timeout,
+    )
+    return Braid(backend, url, read_only=False, clock=clock, client=client)
+
+
+def socket_of(directory: Path) -> UnixAddress:
+    return UnixAddress(directory / SOCKET)

@@ -1,0 +1,237 @@
+"""The calling half of a connection: requests go out, answers come back, and what was lost is sent again. PURE.
+
+Whoever drives it opens connections and tells it of bytes, losses and time; it gathers what is to be sent in `out` and
+what is done in `finished`. Requests that were sent over a connection that broke are sent again over the next one, in
+their order. Looking and reading may be repeated freely; changes carry ids, and are sent again as such, so that they
+happen once. When the time of a change that may have arrived has passed, its outcome is unknown; of one that was never
+sent it is known that nothing happened.
+
+Subscriptions are not repeated here: they end with Lost, and whoever holds one knows where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from braidlog import limits
+from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
+from braidlog.forest.commands import NONE
+from braidlog.wire import frames, messages
+from braidlog.wire.faults import error_of
+from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
+from braidlog.wire.messages import Answer, Append, Execute, Fault, Floor, Hello, Note, Request, Subscribe, Welcome
+
+Done = Callable[["Call", Answer | BraidError, memoryview], None]
+
+_NOTHING: Final = memoryview(b"")
+_NUMBERS: Final = 1 << 32
+
+
+class Lost(Unavailable):
+    """The connection that a subscription came over is gone: subscribe again from where it was."""
+
+
+class Call:
+    """One request on its way. `done` is called once by whoever drives; for a subscription, with every push."""
+
+    __slots__ = ("body", "deadline", "done", "number", "request", "sent", "since")
+
+    def __init__(self, number: int, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> None:
+        self.number = number
+        self.request = request
+        self.body = body
+        self.deadline = deadline
+        self.done = done
+        self.sent = False  # it may have arrived
+        self.since = NONE  # what was seen when it was first sent
+
+    @property
+    def change(self) -> bool:
+        return isinstance(self.request, Append | Execute)
+
+
+class Calls:
+    """All calls of one client over one connection after the other."""
+
+    def __init__(self, client: bytes, name: str) -> None:
+        self.out: list[bytes | memoryview] = []
+        self.finished: list[tuple[Call, Answer | BraidError, memoryview]] = []
+        self.seen = 0
+        self.welcome: Welcome | None = None  # while connected and greeted
+        self.leaving = False  # the server said goodbye
+        self._client = client
+        self._name = name
+        self._parser = Parser()
+        self._preface = b""
+        self._calls: dict[int, Call] = {}
+        self._number = 0
+        self._newest = 0  # the greatest number of a change's id
+        self._settled = 0  # changes answered since the server was last told
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def owed(self) -> bool:
+        """Whether anything was sent over this connection that is still to be answered."""
+        return any(call.sent and not isinstance(call.request, Subscribe) for call in self._calls.values())
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change is under way."""
+        return any(call.change for call in self._calls.values())
+
+    # --- calling -------------------------------------------------------------------------------------------------
+
+    def begin(self, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> Call:
+        self._number = (self._number + 1) % _NUMBERS or 1
+        while self._number in self._calls:
+            self._number = (self._number + 1) % _NUMBERS or 1
+        call = Call(self._number, request, body, deadline, done)
+        self._calls[call.number] = call
+        if isinstance(request, Append | Execute):
+            self._newest = max(self._newest, _number_of(request))
+        if self.welcome is not None and not self.leaving:
+            self._send(call)
+        return call
+
+    def note(self, call: Call, note: Note) -> None:
+        """Tell the server something about a call that is under way."""
+        if call.number in self._calls and self.welcome is not None:
+            self.out.extend(frames.encode(Kind.NOTE, call.number, self.seen, messages.encode(note)))
+
+    def forget(self, call: Call) -> None:
+        """Nobody waits for it any more."""
+        self._calls.pop(call.number, None)
+
+    # --- what happens --------------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """A new connection is there, on which nothing was said yet."""
+        self._parser = Parser()
+        self._preface = b""
+        self.leaving = False
+        hello = messages.encode(Hello(self._client, self._floor(), self._name))
+        self.out = [PREFACE, *frames.encode(Kind.REQUEST, 0, self.seen, hello)]
+
+    def receive(self, data: bytes) -> None:
+        """Bytes arrived. Raises Malformed, after which the connection is of no use."""
+        if len(self._preface) < len(PREFACE):
+            wanted = len(PREFACE) - len(self._preface)
+            self._preface += data[:wanted]
+            data = data[wanted:]
+            if len(self._preface) < len(PREFACE):
+                return
+            frames.check_preface(self._preface)
+        for frame in self._parser.feed(data):
+            self._take(frame)
+
+    def lost(self) -> None:
+        """The connection is gone, or there never was one. Calls wait for the next."""
+        self.welcome = None
+        self.leaving = False
+        self.out = []
+        for call in [call for call in self._calls.values() if isinstance(call.request, Subscribe) and call.sent]:
+            self._finish(call, Lost("the connection was lost"), _NOTHING)
+
+    def expire(self, now: float, why: str) -> None:
+        """Give up calls whose time has passed."""
+        for call in [call for call in self._calls.values() if call.deadline <= now]:
+            self._finish(call, self._given_up(call, why), _NOTHING)
+
+    def fail(self, why: str) -> None:
+        """Give up all."""
+        for call in list(self._calls.values()):
+            self._finish(call, self._given_up(call, why), _NOTHING)
+
+    def next_deadline(self) -> float:
+        return min((call.deadline for call in self._calls.values()), default=float("inf"))
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _send(self, call: Call) -> None:
+        request = call.request
+        if isinstance(request, Append | Execute):
+            if call.sent:
+                request = msgspec.structs.replace(request, since=call.since)
+            else:
+                call.since = self.seen
+        call.sent = True
+        self.out.extend(frames.encode(Kind.REQUEST, call.number, self.seen, messages.encode(request), call.body))
+
+    def _take(self, frame: Frame) -> None:
+        self.seen = max(self.seen, frame.seen)
+        if frame.kind is Kind.GOODBYE:
+            self.leaving = True
+            return
+        if frame.kind is Kind.ERROR:
+            fault = messages.decode_answer(frame.head)
+            if not isinstance(fault, Fault):
+                raise Malformed("an error that is none")
+            if frame.number == 0:
+                raise Malformed(f"the server refuses the connection: {fault.message}")
+            found = self._calls.get(frame.number)
+            if found is not None:
+                self._finish(found, error_of(fault), _NOTHING)
+            return
+        if frame.kind not in (Kind.ANSWER, Kind.PUSH):
+            raise Malformed(f"a {frame.kind.name} is nothing that a server sends")
+        answer = messages.decode_answer(frame.head)
+        if frame.number == 0:
+            self._greeted(answer)
+            return
+        call = self._calls.get(frame.number)
+        if call is None:
+            return  # given up meanwhile
+        if isinstance(call.request, Subscribe):
+            last = isinstance(answer, messages.Ending)
+            if last:
+                del self._calls[call.number]
+            self.finished.append((call, answer, frame.body))
+        else:
+            self._finish(call, answer, frame.body)
+
+    def _greeted(self, answer: Answer) -> None:
+        if not isinstance(answer, Welcome):
+            raise Malformed("a server that does not say welcome")
+        self.welcome = answer
+        for call in self._calls.values():
+            self._send(call)
+
+    def _finish(self, call: Call, answer: Answer | BraidError, body: memoryview) -> None:
+        del self._calls[call.number]
+        self.finished.append((call, answer, body))
+        if call.change:
+            self._settled += 1
+            if self._settled >= limits.SETTLE_REQUESTS and self.welcome is not None:
+                self._settled = 0
+                self.out.extend(frames.encode(Kind.NOTE, 0, self.seen, messages.encode(Floor(self._floor()))))
+
+    def _floor(self) -> int:
+        """Of all changes with lower numbers the answers are here."""
+        under_way = [
+            _number_of(call.request) for call in self._calls.values() if isinstance(call.request, Append | Execute)
+        ]
+        return min(under_way, default=self._newest + 1 if self._newest else 0)
+
+    def _given_up(self, call: Call, why: str) -> BraidError:
+        request = call.request
+        if isinstance(request, Append | Execute) and call.sent:
+            asked: bytes = getattr(request.command, "request", b"")
+            return OutcomeUnknown(
+                f"{why}, and the request had been sent: it may or may not have happened; ask resolve() with its "
+                "request id",
+                request_id=asked.hex(),
+            )
+        return Unavailable(f"{why}; nothing was changed by this call: is the service up?")
+
+
+def _number_of(request: Append | Execute) -> int:
+    """The number in the id of a change."""
+    asked: bytes = getattr(request.command, "request", b"")
+    if len(asked) != limits.REQUEST_ID_BYTES:
+        raise InvalidArgument("a change over the wire needs a request id")
+    return int.from_bytes(asked[limits.CLIENT_ID_BYTES :], "big")

@@ -1,0 +1,34 @@
+"""Errors across the wire: what a server raises is raised again where the call was made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from braidlog import errors
+from braidlog.errors import BraidError, Unavailable
+from braidlog.wire.messages import Fault
+
+_KINDS: Final = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BraidError)
+}
+_DETAILS: Final = {"Gone": "end", "Trimmed": "start", "Blocked": "by", "Locked": "pid", "OutcomeUnknown": "request_id"}
+
+
+def fault_of(error: BraidError) -> Fault:
+    kind = type(error).__name__
+    detail = _DETAILS.get(kind)
+    return Fault(kind, str(error), {detail: getattr(error, detail)} if detail else {})
+
+
+def error_of(fault: Fault) -> BraidError:
+    """The error that the fault was made of. One that this version does not know is Unavailable."""
+    kind = _KINDS.get(fault.kind)
+    if kind is None:
+        return Unavailable(f"{fault.kind}: {fault.message}")
+    detail = _DETAILS.get(fault.kind)
+    if detail and detail in fault.details:
+        try:
+            return kind(fault.message, **{detail: fault.details[detail]})
+        except TypeError:
+            pass
+    return kind(fault.message)

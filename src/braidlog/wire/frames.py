@@ -1,0 +1,129 @@
+"""Frames: how messages travel over a byte stream, TCP or a Unix socket.
+
+Whoever connects begins with a preface, the word `braid` and the version it speaks; the other side answers with its
+own. From then on both send frames: a header of fixed size, a head (msgpack, see `messages`), and a body of raw bytes.
+A checksum covers header, head and body, so that bytes that are no frame are told from a frame, wherever they come from.
+
+PURE: `Parser` is fed bytes and yields frames; nothing here knows a socket. Bytes that are no frame raise Malformed,
+and after it the stream is worth nothing: there is no next frame to find.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from braidlog import limits
+
+VERSION: Final = 1
+PREFACE: Final = b"braid" + bytes([VERSION, 0, 0])  # eight bytes: the word, the version, two for later
+
+# length of head and body, length of the head, CRC-32C, kind, flags, nothing, number, seen
+_HEADER: Final = struct.Struct("<IIIBBHIQ")
+_COVERED: Final = struct.Struct("<IIBBHIQ")  # the header as the checksum sees it: all but the checksum
+HEADER_BYTES: Final = _HEADER.size
+SEEN_MAX: Final = (1 << 64) - 1
+
+
+class Malformed(Exception):
+    """These bytes are no frame. The connection they came over is of no use any more."""
+
+
+class Kind(IntEnum):
+    """What a frame is to its receiver."""
+
+    REQUEST = 1  # to be answered once, under its number
+    ANSWER = 2
+    ERROR = 3  # an answer too
+    PUSH = 4  # more of what the request of that number subscribed to
+    NOTE = 5  # about the request of that number, or the connection; never answered
+    GOODBYE = 6  # the sender takes no more requests, and answers those it has
+
+
+class Frame(NamedTuple):
+    """`seen` is the commit index that its sender had seen: answers are at least as new as what was asked for."""
+
+    kind: Kind
+    number: int
+    seen: int
+    head: memoryview
+    body: memoryview
+
+
+def encode(kind: Kind, number: int, seen: int, head: bytes, body: bytes | memoryview = b"") -> list[bytes | memoryview]:
+    """A frame as pieces to be written one after the other. The body is not copied."""
+    length = len(head) + len(body)
+    crc = crc32c(_COVERED.pack(length, len(head), kind, 0, 0, number, seen))
+    crc = crc32c(head, crc)
+    if body:
+        crc = crc32c(body, crc)
+    header = _HEADER.pack(length, len(head), crc, kind, 0, 0, number, seen)
+    return [header + head, body] if body else [header + head]
+
+
+class Parser:
+    """The receiving end of a stream. `feed` takes what arrived and yields the frames that it completes."""
+
+    def __init__(self, *, frame_bytes_max: int = limits.WIRE_FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._parts: list[bytes] = []  # of a frame that is not whole yet
+        self._have = 0
+        self._need = HEADER_BYTES
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)  # only once a frame's length is reached: a large one is joined once
+            self._parts.clear()
+        view = memoryview(data)
+        at, end = 0, len(data)
+        while end - at >= HEADER_BYTES:
+            length, head_length, crc, kind, flags, nothing, number, seen = _HEADER.unpack_from(view, at)
+            if length > self.frame_bytes_max or head_length > length:
+                raise Malformed(
+                    f"a frame of {length:,} bytes with a head of {head_length:,}: at most {self.frame_bytes_max:,}"
+                )
+            if flags or nothing:
+                raise Malformed("a frame with flags that version 1 does not know")
+            stop = at + HEADER_BYTES + length
+            if stop > end:
+                self._need = stop - at
+                break
+            body_at = at + HEADER_BYTES + head_length
+            covered = _COVERED.pack(length, head_length, kind, flags, nothing, number, seen)
+            if crc32c(view[at + HEADER_BYTES : stop], crc32c(covered)) != crc:
+                raise Malformed(f"a frame of {length:,} bytes whose checksum is wrong")
+            try:
+                named = _KINDS[kind]
+            except KeyError:
+                raise Malformed(f"a frame of kind {kind}, which version 1 does not know") from None
+            yield Frame(named, number, seen, view[at + HEADER_BYTES : body_at], view[body_at:stop])
+            at = stop
+        else:
+            self._need = HEADER_BYTES
+        if at < end:
+            self._parts.append(bytes(view[at:]))
+        self._have = end - at
+
+    @property
+    def midway(self) -> bool:
+        """Whether the stream stands inside a frame."""
+        return self._have > 0
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+def check_preface(preface: bytes) -> None:
+    """Raise Malformed unless it is one of ours."""
+    if preface[:5] != PREFACE[:5]:
+        raise Malformed("this is not the braid protocol")
+    if preface[5] != VERSION:
+        raise Malformed(f"the other side speaks version {preface[5]} of the protocol, and this one {VERSION}")
