@@ -55,13 +55,13 @@ def floors_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies below a client's floor counts as never applied, though its outcomes were dropped."""
     right = Windows.check_new
 
-    def wrong(self: Windows, request: bytes, since: int) -> None:
+    def wrong(self: Windows, request: bytes, since: int, applied: int) -> None:
         window = self.by_client.get(request[:8])
         floor = window.floor if window is not None else 0
         if window is not None:
             window.floor = 0
         try:
-            right(self, request, since)
+            right(self, request, since, applied)
         finally:
             if window is not None:
                 window.floor = floor
@@ -83,9 +83,9 @@ def decided_outcomes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hold withheld goes to nobody's window when it is forgotten."""
     right = Windows.keep
 
-    def wrong(self: Windows, request: bytes, outcome: object, applied: int) -> None:
+    def wrong(self: Windows, request: bytes, outcome: object, upto: int) -> None:
         if type(outcome).__name__ != "Outcome":
-            right(self, request, outcome, applied)  # type: ignore[arg-type]
+            right(self, request, outcome, upto)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Windows, "keep", wrong)
 
@@ -102,7 +102,13 @@ def windows_go_without_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes_go_without_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Windows, "_lost_at", lambda self: self.windows_forgotten_at)
+    monkeypatch.setattr(Windows, "_lost_upto", lambda self, _: self.windows_forgotten_at)
+
+
+def the_marks_come_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was lost is taken for something older than it was."""
+    right = Windows._lost_upto
+    monkeypatch.setattr(Windows, "_lost_upto", lambda self, applied: right(self, applied) - 3)
 
 
 def a_new_window_knows_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +142,7 @@ def windows_are_forgotten_in_the_order_they_were_made(monkeypatch: pytest.Monkey
 
 def all_that_is_not_recalled_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Windows.check_new
-    monkeypatch.setattr(Windows, "check_new", lambda self, request, _: right(self, request, NONE))
+    monkeypatch.setattr(Windows, "check_new", lambda self, request, _, applied: right(self, request, NONE, applied))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +153,7 @@ def all_that_is_not_recalled_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None
         (decided_outcomes_are_not_kept, "twice"),
         (windows_go_without_a_mark, "twice"),
         (outcomes_go_without_a_mark, "twice"),
+        (the_marks_come_too_early, "twice"),
         (a_new_window_knows_the_past, "twice"),
         (windows_are_forgotten_in_the_order_they_were_made, "promise"),
         (all_that_is_not_recalled_is_unknown, "promise"),

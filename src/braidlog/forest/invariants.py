@@ -119,7 +119,7 @@ def _windows(forest: Forest) -> Iterator[str]:
     windows = forest.windows
     if len(windows.by_client) > limits.CLIENTS_KEPT_MAX:
         yield f"{len(windows.by_client)} clients have windows"
-    if max(windows.windows_forgotten_at, windows.outcomes_forgotten_at) > forest.applied:
+    if max(windows.windows_forgotten_at, windows.outcomes_forgotten_upto) > forest.applied:
         yield f"something will be forgotten later than command {forest.applied}, the last that was applied"
     for client, window in windows.by_client.items():
         numbers = sorted(window.outcomes)

@@ -136,7 +136,7 @@ class Forest:
         if self.recall(command.request) is not None:
             return
         if isinstance(command, c.Again):
-            self.windows.check_new(command.request, command.since)
+            self.windows.check_new(command.request, command.since, self.applied)
             inner = command.command
             if not isinstance(inner, c.Append | c.CFork | c.SFork):
                 return
@@ -218,10 +218,8 @@ class Forest:
         self.outcomes[request] = outcome
         if len(self.outcomes) > limits.OUTCOMES_KEPT_MAX:
             forgotten = self.outcomes.popitem(last=False)
-            if self._clients:
-                self.windows.keep(*forgotten, self.applied)
-            else:  # the same, without a call: most appends come by here
-                self.windows.outcomes_forgotten_at = self.applied
+            if self._clients:  # as many as are kept were applied later than this one
+                self.windows.keep(*forgotten, self.applied - limits.OUTCOMES_KEPT_MAX)
 
     def _welcome(self, log: Log) -> c.Opening:
         self.logs[log.id] = log
@@ -417,7 +415,7 @@ class Forest:
         if not command.request:
             kind = type(command.command).__name__.lower()
             raise InvalidArgument(f"cannot repeat {kind}: only a command that carries a request id can be sent again")
-        self.windows.check_new(command.request, command.since)
+        self.windows.check_new(command.request, command.since, self.applied)
         inner = command.command
         result = self._doors[type(inner)](inner)
         if type(inner) is not c.Append:

@@ -128,7 +128,7 @@ class _State(msgspec.Struct, array_like=True):
     consumers: list[list[tuple[str, int, int]]] = []  # name, position, updated
     windows: list[_Window] = []  # the latest to settle last
     windows_forgotten_at: int = NONE
-    outcomes_forgotten_at: int = NONE
+    outcomes_forgotten_upto: int = NONE
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -198,7 +198,7 @@ class _Freezer:
             [[(name, *known) for name, known in shared.items()] for _, shared in self.consumers.values()],
             windows,
             forest.windows.windows_forgotten_at,
-            forest.windows.outcomes_forgotten_at,
+            forest.windows.outcomes_forgotten_upto,
         )
 
     def _log(self, log: Log) -> _Log:
@@ -362,7 +362,7 @@ class _Thawer:
 
     def _windows(self, windows: Windows, outcomes: list[Outcome]) -> None:
         windows.windows_forgotten_at = self.state.windows_forgotten_at
-        windows.outcomes_forgotten_at = self.state.outcomes_forgotten_at
+        windows.outcomes_forgotten_upto = self.state.outcomes_forgotten_upto
         for stored in self.state.windows:
             window = windows.by_client[stored.client] = Window(stored.whole_since)
             window.floor, window.dropped = stored.floor, stored.dropped

@@ -6,8 +6,8 @@ request that is sent again either is recalled, or can be told from one that was 
 unknown: it is never applied twice.
 
 Windows are bounded in number (the client that settled longest ago loses its own) and in outcomes (the lowest numbers go
-first). Whatever is lost so leaves a mark, and what a mark makes uncertain is unknown. A client without a window costs
-nothing.
+first). Whatever is lost so leaves a mark, and what a mark makes uncertain is unknown. While no client has a window
+there is nothing to do: what was forgotten until then is told from how much was applied.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Window:
 class Windows:
     """All windows, by client, and what was lost for lack of one."""
 
-    __slots__ = ("by_client", "outcomes_forgotten_at", "windows_forgotten_at")
+    __slots__ = ("by_client", "outcomes_forgotten_upto", "windows_forgotten_at")
 
     def __init__(self) -> None:
         self.by_client: OrderedDict[bytes, Window] = OrderedDict()  # the latest to settle stands last
         self.windows_forgotten_at = NONE  # how many commands were applied when that last happened
-        self.outcomes_forgotten_at = NONE  # the same of an outcome whose client had no window
+        self.outcomes_forgotten_upto = NONE  # what was applied later than this was never forgotten for lack of a window
 
     def settle(self, client: bytes, floor: int, applied: int) -> int:
         """The client's answers below `floor` are settled; from now on it has a window. Answers its floor."""
@@ -77,7 +77,10 @@ class Windows:
         window = self.by_client.get(client)
         if window is None:
             # What it did before is still remembered by all, unless something was forgotten since.
-            window = self.by_client[client] = Window(self._lost_at() + 1)
+            lost = self._lost_upto(applied)
+            if not self.by_client:
+                self.outcomes_forgotten_upto = lost
+            window = self.by_client[client] = Window(lost + 1)
             if len(self.by_client) > limits.CLIENTS_KEPT_MAX:
                 self.by_client.popitem(last=False)
                 self.windows_forgotten_at = applied
@@ -86,11 +89,11 @@ class Windows:
         window.settle(floor)
         return window.floor
 
-    def keep(self, request: bytes, outcome: Outcome | Result, applied: int) -> None:
-        """The forest forgets an outcome; it is kept here if its client may ask for it."""
+    def keep(self, request: bytes, outcome: Outcome | Result, upto: int) -> None:
+        """The forest forgets an outcome, one of the first `upto` commands'; it is kept if its client may ask for it."""
         window = self._of(request)
         if window is None:
-            self.outcomes_forgotten_at = applied
+            self.outcomes_forgotten_upto = max(self.outcomes_forgotten_upto, upto)
         else:
             window.keep(number_of(request), outcome)
 
@@ -98,7 +101,7 @@ class Windows:
         window = self._of(request)
         return window.outcomes.get(number_of(request)) if window is not None else None
 
-    def check_new(self, request: bytes, since: int) -> None:
+    def check_new(self, request: bytes, since: int, applied: int) -> None:
         """Raise unless a request that nobody recalls was certainly never applied, though it was sent before."""
         if len(request) != limits.REQUEST_ID_BYTES:
             raise InvalidArgument(
@@ -107,7 +110,7 @@ class Windows:
             )
         window = self._of(request)
         if window is None:
-            certain = since > self._lost_at()
+            certain = since > self._lost_upto(applied)
         else:
             certain = number_of(request) >= window.floor and number_of(request) > window.dropped
             certain = certain and since >= window.whole_since
@@ -123,8 +126,12 @@ class Windows:
             return None
         return self.by_client.get(request[: limits.CLIENT_ID_BYTES])
 
-    def _lost_at(self) -> int:
-        return max(self.windows_forgotten_at, self.outcomes_forgotten_at)
+    def _lost_upto(self, applied: int) -> int:
+        """Nothing was lost of what a client without a window did after so many commands."""
+        upto = max(self.windows_forgotten_at, self.outcomes_forgotten_upto)
+        if not self.by_client:  # nobody kept count
+            upto = max(upto, applied - limits.OUTCOMES_KEPT_MAX)
+        return upto
 
 
 def number_of(request: bytes) -> int:

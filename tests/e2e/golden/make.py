@@ -1,7 +1,8 @@
-"""Makes a golden directory: `python tests/e2e/golden/make.py v1`. Run once per format, never again for that format.
+"""Makes a golden directory: `python tests/e2e/golden/make.py v2`. Run once per format, never again for that format.
 
 It holds one of everything that is stored: a snapshot, command log behind it without a clean end, packed, large and
-inline batches, keys, headers, live, severed, nested, held and ended forks, a withheld append, writers, trims, labels.
+inline batches, keys, headers, live, severed, nested, held and ended forks, a withheld append, writers, trims, labels;
+since format 2 also consumers, shared and not, dedicated forks, uploaders, clients' windows, and requests sent again.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from typing import Any
 from msgspec import to_builtins
 
 import braidlog
-from braidlog import Braid, Log, Record
+from braidlog import Braid, Log, Record, limits
 from braidlog.embedded.clock import SystemClock
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.errors import Blocked
+from braidlog.forest import commands as c
+from braidlog.objects.batch import Batch, encode
 from braidlog.objects.files import OsFiles
 
 HERE = Path(__file__).parent
+CLIENT = b"client-1"
+LATER = CLIENT + (100).to_bytes(8, "big")
 
 
 def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
     """Write one of everything; answers the request ids to resolve."""
+    kept, limits.OUTCOMES_KEPT_MAX = limits.OUTCOMES_KEPT_MAX, 2  # type: ignore[misc]
     orders = braid.create("orders", retention=braidlog.Retention(max_bytes=10**9), labels={"team": "shop"})
     orders.append(b"plain")
     orders.append(b"full", key=b"key", headers={"a": b"1", "b": b""}, timestamp=1_700_000_000_000_000)
@@ -51,7 +57,20 @@ def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
     rival.sfork("of-the-rival")
     assert first.promote(expected_own=1)
     orders.trim(2)
+    orders.commit("mail", orders.tail())
+    orders.commit("bills", 3)
+    orders.cfork("busy", dedicated=True).commit("audit", 4)
+    orders.sfork("short", at=5)
+    windowed = fill_windows(writer, orders)
     writer.checkpoint()
+    limits.OUTCOMES_KEPT_MAX = kept  # type: ignore[misc]
+    orders.commit("mail", 7)
+    writer.execute(
+        c.Again(
+            c.Append(orders.id, 1, 5, 9, 9, encode(Batch([b"again"], None, None, 9)), request=LATER),
+            writer.forest.applied,
+        )
+    )
     braid.create("quiet")
     orders.append(b"inline, behind the snapshot")
     pending = orders.cfork("pending", promotable=True, lease=None)
@@ -62,7 +81,24 @@ def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
     withheld.durable()
     settled = pending.submit(b"settled")
     settled.durable()
-    return {"withheld": withheld.request_id, "settled": settled.request_id}
+    return {"withheld": withheld.request_id, "settled": settled.request_id, "windowed": windowed, "again": LATER.hex()}
+
+
+def fill_windows(writer: Writer, log: Log) -> str:
+    """Requests of clients that settle, more than all remember; answers the id of one that only its window knows."""
+    for client in (CLIENT, b"client-2"):
+        writer.execute(c.Settle(client, 0))
+        for number in range(6):
+            request = client + number.to_bytes(8, "big")
+            payload = encode(Batch([b"of a client"], None, None, 8))
+            writer.execute(c.Append(log.id, 1, 11, 8, 8, payload, request=request))
+            request = client + (10 + number).to_bytes(8, "big")
+            writer.execute(c.Commit(log.id, f"consumer {number}", 2, 8, request=request))
+        writer.execute(c.Settle(client, 2))
+    for retired in (writer.execute(c.Admit(8)), writer.execute(c.Admit(9)))[:1]:
+        assert isinstance(retired, c.Done)
+        writer.execute(c.Retire(retired.value))
+    return (CLIENT + (2).to_bytes(8, "big")).hex()
 
 
 def shown(log: Log) -> dict[str, Any]:
@@ -81,6 +117,7 @@ def shown(log: Log) -> dict[str, Any]:
             if r.position < info["start"] + 12 or r.position > info["readable_tail"] - 12
         ],
         "lineage": to_builtins(log.lineage()),
+        "consumers": to_builtins(log.consumers()),
     }
 
 
