@@ -451,6 +451,7 @@ def test_what_was_queued_before_closing_is_carried_out(site: Site) -> None:
     assert site.open().log("orders").tail() == 100
 
 
+@in_process
 def test_an_append_that_storage_does_not_answer_in_time_can_be_resolved(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

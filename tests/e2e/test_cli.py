@@ -385,7 +385,7 @@ def test_with_json_an_error_is_an_object(braid: Command) -> None:
 
 
 def test_a_second_writer_is_told_who_has_it_while_readers_go_on(braid: Command) -> None:
-    with braidlog.open(braid.place) as writer:
+    with braidlog.open(braid.place, serve=False) as writer:
         writer.log("orders").append(b"x")
         assert "this process" in braid("append", "orders", "y", code=exit_codes.LOCKED).stderr
         assert braid.lines("read", "orders") == ["0\t\tx"]

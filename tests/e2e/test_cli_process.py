@@ -132,7 +132,7 @@ def wait_for_first_record(place: Path) -> bytes:
 
 
 def test_another_process_is_named_as_the_writer(place: Path) -> None:
-    with braidlog.open(place):
+    with braidlog.open(place, serve=False):
         process = start(place, "append", "orders", "x")
         _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == exit_codes.LOCKED

@@ -51,7 +51,7 @@ def crashed(tmp_path: Path) -> Path:
     """A directory as a killed writer leaves it: no snapshot, and everything in the command log."""
     with braidlog.open(tmp_path / "live") as braid:
         write_some(braid)
-        shutil.copytree(tmp_path / "live", tmp_path / "logs")
+        shutil.copytree(tmp_path / "live", tmp_path / "logs", ignore=shutil.ignore_patterns("SOCKET"))
     return tmp_path / "logs"
 
 
@@ -148,7 +148,7 @@ def test_next_to_a_busy_writer_nothing_is_held_against_it(tmp_path: Path) -> Non
 
 
 def test_a_lock_that_a_killed_writer_left_is_no_writer(crashed: Path) -> None:
-    assert (crashed / "LOCK").read_text().strip().isdigit()
+    assert (crashed / "LOCK").read_text().split()[0].isdigit()
     assert look(crashed).writer is None
 
 
@@ -289,7 +289,7 @@ def checkpointed(tmp_path: Path) -> Path:
         backend = braid._session.backend
         assert isinstance(backend, Writer)
         backend.checkpoint()
-        shutil.copytree(tmp_path / "live", tmp_path / "logs")
+        shutil.copytree(tmp_path / "live", tmp_path / "logs", ignore=shutil.ignore_patterns("SOCKET"))
     return tmp_path / "logs"
 
 

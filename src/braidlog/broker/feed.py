@@ -37,7 +37,7 @@ class LogFeed:
         self._credit = min(credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
         self._push = push
         self._ready = ready
-        self._readable = NONE
+        self.readable = NONE
         self._reading = False
         self._pumping = True  # until it is started
         self._closed = False
@@ -49,7 +49,7 @@ class LogFeed:
 
     def changed(self, stamp: Stamp) -> None:
         """The log is another than it was."""
-        self._readable = stamp.readable
+        self.readable = stamp.readable
         self._pump()
 
     def more(self, credit: int) -> None:
@@ -62,7 +62,7 @@ class LogFeed:
             self.on_close()
 
     def _wants(self) -> bool:
-        arrived = self._readable == GONE.readable or self._readable > self._next
+        arrived = self.readable == GONE.readable or self.readable > self._next
         return arrived and self._credit > 0 and self._ready() and not self._reading and not self._closed
 
     def _pump(self) -> None:
@@ -86,12 +86,12 @@ class LogFeed:
             return
         if isinstance(answer, Parts):
             self._next = answer.next
-            self._readable = max(self._readable, answer.readable)
+            self.readable = max(self.readable, answer.readable)
             if answer.parts:
                 self._credit -= sum(part.length for part in answer.parts)
                 self._push(answer, body)
         elif isinstance(answer, Blocked):
-            self._readable = self._next  # it pauses here until the decision
+            self.readable = self._next  # it pauses here until the decision
         else:
             assert isinstance(answer, BraidError)
             self._end(answer)

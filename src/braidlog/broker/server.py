@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
             self._reply(number, error, None)
             return
         self._feeds[number] = feed
-        self._reply(number, Number(request.position), None)
+        self._reply(number, Number(feed.readable), None)
         feed.start()
 
     def _push(self, number: int, answer: Parts | Ending, body: Pieces | None) -> None:

@@ -31,6 +31,10 @@ class Caller:
 class Feed(Protocol):
     """A subscription on its way."""
 
+    @property
+    def readable(self) -> int:
+        """How far the log can be read, as far as is known here."""
+
     def start(self) -> None:
         """Begin to push."""
 

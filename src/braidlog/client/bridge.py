@@ -36,11 +36,13 @@ class Sleepers:
     def __bool__(self) -> bool:
         return bool(self._asleep)
 
-    async def sleep(self, timeout: float | None) -> None:
-        """Until woken, or until so many seconds have passed."""
+    async def sleep(self, timeout: float | None, first: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Until woken, or until so many seconds have passed. `first` is done when it can be woken already."""
         woken = self._loop.create_future()
         self._asleep.add(woken)
         try:
+            if first is not None:
+                await first()
             await asyncio.wait([woken], timeout=timeout)
         finally:
             self._asleep.discard(woken)
@@ -106,12 +108,26 @@ class Bridge:
     ) -> None:
         """Return once something may have changed since `seen`, or when the timeout passed, or at once if not idle."""
         if not self.backend.instant:
-            stop = await self.run(lambda: self.backend.watch(lambda: self.cross(self.changes.wake), log_id, seen))
+            stops: list[Callable[[], None]] = []
+
+            def watch() -> None:
+                stops.append(self.backend.watch(lambda: self.cross(self.changes.wake), log_id, seen))
+
+            async def arm() -> None:
+                armed = asyncio.ensure_future(self.run(watch))
+                try:
+                    await asyncio.shield(armed)
+                except asyncio.CancelledError:
+                    await armed  # it is under way in a thread, and would stay
+                    raise
+                if not idle() or self.backend.closed:
+                    self.changes.wake()
+
             try:
-                if idle() and not self.backend.closed:
-                    await self.changes.sleep(timeout)
+                await self.changes.sleep(timeout, arm)
             finally:
-                await self.run(stop)
+                for stop in stops:
+                    await self.run(stop)
             return
         if self._unwatch is None:
             self._unwatch = self.backend.watch(lambda: self.cross(self.changes.wake))

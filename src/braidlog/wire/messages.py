@@ -146,8 +146,8 @@ class Watch(Struct, tag="watch", array_like=True, frozen=True):
 
 
 class Subscribe(Struct, tag="subscribe", array_like=True, frozen=True):
-    """Records from `position` on, pushed as they become readable. Answer: Number, the position; then pushes follow,
-    each Parts with a body, until one is Ending. `credit` is how many bytes may be pushed before a Credit note."""
+    """Records from `position` on, pushed as they become readable. Answer: Number, how far they are now; then pushes
+    follow, each Parts with a body, until one is Ending. `credit` is how many bytes may be pushed before a Credit note."""
 
     log: int
     position: int

@@ -128,7 +128,7 @@ def main(version: str) -> None:
         writer = Writer(OsFiles(Path(folder)), SystemClock(), folder=f"{folder}/objects")
         braid = Braid(writer, "golden", read_only=False)
         requests = fill(braid, Upkeep(writer), writer)
-        shutil.copytree(folder, target / "directory", ignore=shutil.ignore_patterns("LOCK"))
+        shutil.copytree(folder, target / "directory", ignore=shutil.ignore_patterns("LOCK", "SOCKET"))
         expected = {"requests": requests, "logs": {log.name: shown(log) for log in braid.logs()}}
         (target / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
         braid.close()

@@ -15,7 +15,7 @@ import msgspec
 
 from braidlog import limits
 from braidlog.embedded.committer import Pending
-from braidlog.errors import BraidError
+from braidlog.errors import BraidError, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
@@ -52,6 +52,8 @@ class Accumulator:
         """Send it soon, with others."""
         alone = bool(command.writer) or command.expected_tail != NONE or command.size > limits.LINGER_BYTES_MAX
         with self._lock:
+            if self._closed:
+                raise Unavailable("this braid is closed: open it again")
             gathered = self._logs.get(command.log)
             if gathered is None:
                 gathered = self._logs[command.log] = _Gathered()
@@ -125,7 +127,8 @@ class Accumulator:
             self._start()
 
     def close(self) -> None:
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self._wake.set()
         try:
             self.flush()

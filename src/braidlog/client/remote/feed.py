@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class RemoteCursor:
         self._log_id = log_id
         self._next = position  # the next to be handed out, once `ahead` is empty
         self._expected = position  # the next that will be pushed
+        self._promised: int | None = None  # what was readable when it was subscribed to is on its way
         self._closed = False
         self._end: EndOfLog | None = None
         self._lock = threading.Lock()
@@ -66,6 +68,7 @@ class RemoteCursor:
         seen = self._backend.arrivals
         if self._call is None and self._ending is None:
             self._subscribe()
+            self._await_promised()
         with self._lock:
             arrived = self._arrived.popleft() if self._arrived else None
             ending = self._ending
@@ -97,6 +100,7 @@ class RemoteCursor:
 
     def _subscribe(self) -> None:
         try:
+            self._promised = None
             self._call = self._backend.link.begin(
                 m.Subscribe(self._log_id, self._expected, limits.SUBSCRIBE_CREDIT_BYTES),
                 b"",
@@ -106,13 +110,26 @@ class RemoteCursor:
         except BraidError as error:
             self._ending = self._failed(error)
 
+    def _await_promised(self) -> None:
+        """So that a new subscription finds what was there before it, without a pause for the round trip."""
+        deadline = time.monotonic() + self._backend.timeout
+        while self._call is not None and self._ending is None and not self._closed and not self._arrived:
+            if self._promised is not None and self._promised <= self._expected:
+                return
+            seen = self._backend.arrivals
+            if not self._arrived and self._ending is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._backend.wait_for_arrival(seen, left)
+
     def _pushed(self, call: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
         """From the receiving thread."""
         with self._lock:
             if isinstance(answer, m.Number):
                 call.deadline = float("inf")  # it is accepted, and lasts
-                return
-            if isinstance(answer, m.Parts):
+                self._promised = answer.value
+            elif isinstance(answer, m.Parts):
                 self._arrived.append((answer, body))
                 self._expected = answer.next
             elif isinstance(answer, Lost):
