@@ -70,6 +70,7 @@ class Account:
     expires_us: int | None = None
     lease_expires_us: int | None = None
     writers: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+    consumers: dict[str, int] = field(default_factory=dict)
     end: str = ""
 
     def overdue(self, now_us: int) -> bool:
@@ -91,7 +92,12 @@ class Ledger:
     def copy(self) -> Ledger:
         twin = Ledger()
         twin.accounts = {
-            number: dataclasses.replace(account, content=list(account.content), writers=dict(account.writers))
+            number: dataclasses.replace(
+                account,
+                content=list(account.content),
+                writers=dict(account.writers),
+                consumers=dict(account.consumers),
+            )
             for number, account in self.accounts.items()
         }
         twin.sizes = dict(self.sizes)
@@ -255,6 +261,9 @@ class Ledger:
         if any(log.name == step.name for log in self.living()):
             raise Refused(f"the name {step.name} is taken")
         log = Account(len(self.accounts) + 1, step.name, kind, source, content, len(content), ttl=not step.lasting)
+        if source:
+            inherited = self.accounts[source].consumers
+            log.consumers = {name: min(at, len(content)) for name, at in inherited.items()}
         self.accounts[log.id] = log
         return log.id
 
@@ -321,6 +330,19 @@ class Ledger:
         if top.kind != "root":
             raise Refused(f"log {top.id} is a fork")
         self._end([log for log in self.living() if self.descends(log, top)], "dropped")
+        return None
+
+    def _commit(self, step: Step) -> Answer:
+        log = self._log(step)
+        if step.at > self.reaches()[log.id].readable:
+            raise Refused(f"position {step.at} of log {log.id} cannot be read")
+        log.consumers[step.name] = step.at
+        return step.at
+
+    def _forget_consumer(self, step: Step) -> Answer:
+        log = self._log(step)
+        if log.consumers.pop(step.name, None) is None:
+            raise Refused(f"log {log.id} has no consumer {step.name}")
         return None
 
     def _trim(self, step: Step) -> Answer:

@@ -212,7 +212,7 @@ BLOCKS = st.builds(
     st.lists(NUMBERS, max_size=3),
 )
 MOVES = st.builds(c.Move, NUMBERS, RANGES, RANGES, NUMBERS, NUMBERS)
-FIELDS = {
+FIELDS: dict[object, st.SearchStrategy[object]] = {
     int: NUMBERS,
     str: TEXTS,
     bool: st.booleans(),
@@ -233,6 +233,7 @@ def commands_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[object]:
 
 
 KINDS = list(c.Command.__args__)
+FIELDS[c.Command] = st.deferred(lambda: st.one_of(*map(commands_of, KINDS)))  # inside of a repetition
 BEGINNING = [
     c.Create("a", 0),
     c.Create("b", 0),

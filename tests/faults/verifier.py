@@ -54,6 +54,9 @@ def _log_difference(log: Any, account: Account, reach: Reach, ledger: Ledger) ->
     wanted = (account.name, account.kind, account.promotable, account.start, len(account.content), reach.readable)
     if found != wanted:
         return f"{found} is there, not {wanted}"
+    consumers = {consumer.name: consumer.position for consumer in log.consumers()}
+    if consumers != account.consumers:
+        return f"the consumers {consumers} are there, not {account.consumers}"
     records = log.read(info.start) if info.start < info.readable_tail else []
     expected = ledger.records(account.content[account.start : reach.readable])
     for position, (record, right) in enumerate(zip(records, expected, strict=False), account.start):

@@ -30,6 +30,8 @@ CALLS = {
     "promote": 8,
     "squash": 3,
     "trim": 4,
+    "commit": 8,
+    "forget_consumer": 1,
     "drop": 2,
     "renew": 2,
 }
@@ -135,6 +137,11 @@ class Workload:
                 return Step(verb=verb, log=log.id, name=self._name(), at=at, now_us=now_us)
             case "trim":
                 return Step(verb=verb, log=log.id, at=rng.randint(log.start, len(log.content)))
+            case "commit":
+                at = rng.randint(0, len(log.content))
+                return Step(verb=verb, log=log.id, name=rng.choice(("mail", "bills")), at=at)
+            case "forget_consumer":
+                return Step(verb=verb, log=log.id, name=rng.choice(("mail", "bills")))
             case "promote":
                 undecided = [fork for fork in living if fork.promotable]
                 return Step(verb=verb, log=rng.choice(undecided).id) if undecided else self._append(log)
@@ -203,6 +210,10 @@ def call(braid: Braid, step: Step) -> Answer:
             log.renew()
         case "trim":
             return log.trim(step.at)
+        case "commit":
+            return log.commit(step.name, step.at)
+        case "forget_consumer":
+            log.forget_consumer(step.name)
     return None
 
 

@@ -39,7 +39,8 @@ class Follower(Replica):
         self._failure: BraidError | None = None
         self._stop = threading.Event()
         try:
-            self.poll()
+            if self.poll():
+                self.poll()  # meets the damage, if that was why the first one took no more
         except BaseException:
             self._follower.close()
             raise
