@@ -69,6 +69,36 @@ AIO_THREADS_MAX: Final = 8  # of one awaited braid, for what touches the disk
 READ_ONLY_POLL_S: Final = 0.01  # how often a read-only process looks for what the writer has synced
 OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was compacted away under them
 
+# Processes that serve.
+SETTING_CHARS_MAX: Final = 4096
+HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+HTTP_TIMEOUT_S: Final = 5.0  # for somebody who asks over HTTP to have asked, and to have read the answer
+PROCESS_START_TIMEOUT_S: Final = 60.0  # for a process of a cluster to say that it listens
+PROCESS_STOP_TIMEOUT_S: Final = 20.0  # for it to end by itself, before it is killed; longer than it may take to answer
+PROCESS_POLL_S: Final = 0.005
+CLUSTER_BROKERS_DEFAULT: Final = 3
+CLUSTER_BROKERS_MAX: Final = 64
+
+# Being looked at.
+DURATION_BUCKETS_S: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0),
+)
+COMMIT_BUCKETS_COMMANDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+SLOW_REQUEST_S: Final = 1.0  # what takes longer is logged
+LOOP_LAG_PERIOD_S: Final = 0.5  # how often a server's loop is asked how late it is
+LOG_VALUE_CHARS_MAX: Final = 1024  # of one field of a line that is logged
+STATUS_ROWS_MAX: Final = 100  # of each table in a report
+STATUS_TEXT_CHARS_MAX: Final = 256  # of each text in it
+STATUS_FORKS_EXAMINED_MAX: Final = 5_000  # undecided forks that one look at a forest takes in, the oldest first
+STATUS_CONSUMERS_EXAMINED_MAX: Final = 10_000  # the same of consumers, and of the logs that they are of
+HTTP_CONNECTIONS_MAX: Final = 64
+HTTP_HEADER_BYTES_MAX: Final = 8 * KIB
+HTTP_IGNORED_BYTES_MAX: Final = 1 * MIB  # that a peer may still send after its request
+HTTP_REQUEST_S: Final = 5.0  # for a request to arrive
+HTTP_LINGER_S: Final = 2.0  # for the answer to be read
+TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
+
 # The wire.
 WIRE_HELLO_BYTES_MAX: Final = 64 * KIB  # of a frame before the peer has said who it is
 WIRE_FRAME_BYTES_MAX: Final = 80 * MIB  # the largest batch, with what belongs to it
@@ -85,6 +115,7 @@ SUBSCRIBE_CREDIT_BYTES_MAX: Final = 64 * MIB  # that a server lets it
 SETTLE_REQUESTS: Final = 1024  # a client's requests between two words to the forest that it has their answers
 FETCHERS: Final = 4  # threads of a server that fetch from the store
 SHUTDOWN_GRACE_S: Final = 10.0  # for a server to answer what it was asked before it closes
+SHUTDOWN_GRACE_MAX_S: Final = 3600.0  # that can be set
 SHUTDOWN_POLL_S: Final = 0.01
 CONNECT_TIMEOUT_S: Final = 5.0
 CALL_TIMEOUT_S: Final = 60.0  # that a call on a service may take, with everything that is tried again
@@ -93,3 +124,16 @@ RECONNECT_MAX_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 512 * KIB  # of submitted records that travel together
 LINGER_BATCHES_UNDER_WAY: Final = 4  # of one log, before what is submitted without a linger waits to be gathered
 KNOCK_S: Final = 0.5  # for the holder of a directory to answer, before its lock is tried again
+
+# Brokers.
+FLUSH_BYTES_MAX: Final = 8 * MIB  # of appends that a broker stores and binds together
+FLUSHES_UNDER_WAY: Final = 3  # of a broker, stored side by side and bound one after the other
+METADATA_TIMEOUT_S: Final = 40.0  # for the metadata to answer a broker: before the clients of that give up
+LINK_TICK_S: Final = 0.25
+BROKER_LEASE_S: Final = 10.0  # a broker that is gone for so long loses its epoch, and what it stored and never bound
+FORK_BYTES_PER_S: Final = 64 * MIB  # that all forks of one tree together may append
+FORK_BURST_BYTES: Final = 64 * MIB  # more than that at once
+KIN_KEPT_LOGS: Final = 100_000  # whose trees a broker remembers
+ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
+ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached
+ROUTES_KEPT_LOGS: Final = 100_000

@@ -7,6 +7,7 @@ users' backs happens when a test says `tend`, so nothing in the suite sleeps.
 
 from __future__ import annotations
 
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ from typing import Any, Final, TypeVar
 
 import braidlog
 from braidlog.broker.local import LocalService
+from braidlog.broker.metadata import MetadataService
+from braidlog.broker.remote import BrokerService
 from braidlog.broker.threaded import ServerThread
 from braidlog.client.opening import open_files, write_directory
 from braidlog.client.remote.link import TcpAddress
@@ -203,10 +206,55 @@ class ServedSite(Site):
         return data[part.offset : part.offset + part.length]
 
 
+class BrokeredSite(ServedSite):
+    """The same with the roles apart: a metadata service, and brokers that clients talk to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._brokers: list[ServerThread] = []
+        self._addresses: list[TcpAddress] = []
+
+    def _open(self) -> braidlog.Braid:
+        if all(braid._session.backend.closed for braid in self._opened):
+            self._stop()
+        if self._server is None:
+            served = self._served = write_directory(self._folder, clock=self.clock)
+            self._server = ServerThread(lambda: MetadataService(writer_of(served)), "metadata")
+            where = self._server.listen_tcp("127.0.0.1", 0)
+            self._addresses = []
+            for number in range(3):
+                self._add_broker(where, f"broker-{number}")
+        url = "braid://" + ",".join(map(str, self._addresses))
+        return connect(self._addresses, url, clock=self.clock)
+
+    def _add_broker(self, metadata: tuple[str, int], name: str) -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        joined = threading.Event()
+
+        def make() -> BrokerService:
+            broker = BrokerService(metadata, name, f"127.0.0.1:{port}", clock=self.clock)
+            broker.on_ready = joined.set
+            return broker
+
+        thread = ServerThread(make, name)
+        thread.listen_on(listening)
+        assert joined.wait(PATIENCE_S)
+        self._brokers.append(thread)
+        self._addresses.append(TcpAddress("127.0.0.1", port))
+
+    def _stop(self) -> None:
+        for broker in self._brokers:
+            broker.close()
+        self._brokers = []
+        super()._stop()
+
+
 SITES: Final[dict[str, Callable[[Path], Site]]] = {
     "memory": MemorySite,
     "directory": DirectorySite,
     "served": ServedSite,
+    "brokered": BrokeredSite,
 }
 
 

@@ -4,7 +4,7 @@ A conversation begins with the preface and a Hello. Then requests are handed on 
 under their numbers in whatever order they are ready, and subscriptions push while they have credit. It keeps count of
 what is under way: a peer that sends more than it may is not listened to until some of it is done (`Pause`), one that
 sends what cannot be understood is told so and dropped (`Drop`), and one that does not read what it asked for gets no
-more.
+more. After its goodbye it takes no request: the peer sends those that stay unanswered again, elsewhere.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from braidlog import limits
-from braidlog.errors import BraidError, InvalidArgument, Unavailable
+from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Cancel, Hello, Note, Request, Subscribe, Watch
+from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch
 
 Pieces = list[bytes | memoryview]
 
@@ -60,6 +60,7 @@ class Conversation:
     def __init__(self, *, bytes_in_flight_max: int = limits.CONNECTION_IN_FLIGHT_BYTES_MAX) -> None:
         self.out: Pieces = []
         self.hello: Hello | None = None
+        self.unsent = 0  # bytes in `out`
         self.seen = 0  # the newest commit index that the peer knows of
         self.requests = 0
         self._bytes_in_flight_max = bytes_in_flight_max
@@ -74,7 +75,13 @@ class Conversation:
 
     @property
     def bytes_in_flight(self) -> int:
-        return self._bytes
+        """Of requests that are not answered yet, and of one that is not here as a whole."""
+        return self._bytes + self._parser.held
+
+    @property
+    def midway(self) -> bool:
+        """Whether the peer is in the middle of something: its greeting, or a frame."""
+        return self.hello is None or self._parser.held > 0
 
     @property
     def idle(self) -> bool:
@@ -98,7 +105,7 @@ class Conversation:
                     raise Malformed("this is not the braid protocol")
                 if len(self._preface) < len(PREFACE):
                     return
-                self.out.append(PREFACE)
+                self._gather([PREFACE])
                 frames.check_preface(self._preface)
             for frame in self._parser.feed(data):
                 yield from self._take(frame)
@@ -109,9 +116,10 @@ class Conversation:
         self.seen = max(self.seen, frame.seen)
         if frame.kind is Kind.NOTE and self.hello is not None:
             note = messages.decode_note(frame.head)
-            if isinstance(note, Cancel):
+            if isinstance(note, Cancel) and frame.number in self._lasting:
                 self._forget(frame.number)
             yield Heed(frame.number, note)
+            yield from self._relieve()
             return
         if frame.kind is not Kind.REQUEST:
             raise Malformed(f"a {frame.kind.name} is nothing that a client sends" + ("" if self.hello else " at first"))
@@ -123,32 +131,26 @@ class Conversation:
                 raise Malformed(f"a client's id has {limits.CLIENT_ID_BYTES} bytes, not {len(request.client)}")
             self.hello = request
             self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
+        if self._ending:
+            return
         if frame.number in self._in_flight:
             raise Malformed(f"request {frame.number} is under way already")
         self.requests += 1
         size = len(frame.head) + len(frame.body)
         self._in_flight[frame.number] = size
         self._bytes += size
-        if isinstance(request, Subscribe | Watch):
+        if isinstance(request, Subscribe | Watch | Await):
             self._lasting[frame.number] = isinstance(request, Subscribe)
-        if self._ending:
-            self.refuse(frame.number, Unavailable("the server is shutting down: ask another one"))
-            return
-        if len(self._in_flight) > limits.CONNECTION_REQUESTS_MAX:
-            self.refuse(
-                frame.number,
-                Unavailable(
-                    f"{limits.CONNECTION_REQUESTS_MAX:,} requests of this connection are under way: wait for answers"
-                ),
-            )
-            return
         if len(self._lasting) > limits.CONNECTION_SUBSCRIPTIONS_MAX:
             self.refuse(
                 frame.number, InvalidArgument("too many subscriptions and watches on one connection: close some")
             )
             return
         yield Do(frame.number, request, frame.body)
-        if self._bytes > self._bytes_in_flight_max and not self._paused:
+        if not self._paused and (
+            self._bytes > self._bytes_in_flight_max
+            or len(self._in_flight) - len(self._lasting) > limits.CONNECTION_REQUESTS_MAX
+        ):
             self._paused = True
             yield Pause()
 
@@ -185,12 +187,34 @@ class Conversation:
         """Take no more requests. What was taken is still to be answered."""
         if not self._ending and not self._dropped:
             self._ending = True
-            self.out.extend(frames.encode(Kind.GOODBYE, 0, 0, b""))
+            if self.hello is not None:
+                self._gather(frames.encode(Kind.GOODBYE, 0, 0, b""))
+
+    def lost(self) -> None:
+        """The connection is gone. What was taken counts until it is answered, though nobody hears the answer."""
+        self._dropped = True
+        self.take_out()
+        self._parser = Parser()
+        for number in list(self._lasting):
+            self._forget(number)
+
+    def take_out(self) -> Pieces:
+        """What is to be sent, for its sender."""
+        out, self.out, self.unsent = self.out, [], 0
+        return out
 
     def _relieve(self) -> Iterator[Effect]:
-        if self._paused and self._bytes <= self._bytes_in_flight_max // 2:
+        if (
+            self._paused
+            and self._bytes <= self._bytes_in_flight_max // 2
+            and len(self._in_flight) - len(self._lasting) <= limits.CONNECTION_REQUESTS_MAX // 2
+        ):
             self._paused = False
             yield Resume()
+
+    def _gather(self, pieces: Pieces) -> None:
+        self.out.extend(pieces)
+        self.unsent += sum(map(len, pieces))
 
     def _forget(self, number: int) -> None:
         self._bytes -= self._in_flight.pop(number, 0)
@@ -202,7 +226,7 @@ class Conversation:
         raw: bytes | memoryview = b""
         if body:
             raw = body[0] if len(body) == 1 else b"".join(body)
-        self.out.extend(frames.encode(kind, number, seen, messages.encode(answer), raw))
+        self._gather(frames.encode(kind, number, seen, messages.encode(answer), raw))
 
     def _drop(self, reason: str) -> Iterator[Effect]:
         self._write(Kind.ERROR, 0, 0, fault_of(InvalidArgument(f"the connection is closed: {reason}")))

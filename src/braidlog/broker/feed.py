@@ -10,9 +10,8 @@ from collections.abc import Callable
 from braidlog import limits
 from braidlog.broker.conversation import Pieces
 from braidlog.broker.service import Push, Reply
-from braidlog.broker.tracking import GONE, Stamp
+from braidlog.broker.tracking import GONE, UNKNOWN, Stamp
 from braidlog.errors import Blocked, BraidError, Gone, Trimmed
-from braidlog.forest.commands import NONE
 from braidlog.wire.faults import fault_of
 from braidlog.wire.messages import Answer, Ending, Parts, Read
 
@@ -23,12 +22,13 @@ class LogFeed:
     def __init__(
         self,
         read: Callable[[Read, Reply], None],
-        end_of: Callable[[], Ending],
+        end_of: Callable[[Callable[[Ending], None]], None],
         log: int,
         position: int,
         credit: int,
         push: Push,
         ready: Callable[[], bool],
+        accepted: Callable[[int], None],
     ) -> None:
         self._read = read
         self._end_of = end_of
@@ -37,20 +37,31 @@ class LogFeed:
         self._credit = min(credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
         self._push = push
         self._ready = ready
-        self.readable = NONE
+        self._accepted = accepted
+        self._started = False
+        self.readable = UNKNOWN.readable
         self._reading = False
-        self._pumping = True  # until it is started
+        self._pumping = True  # until it is accepted
         self._closed = False
         self.on_close: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        self._pumping = False
-        self._pump()
+        """Begin to push, once it is known how far the log reaches: that is told to `accepted` first."""
+        self._started = True
+        self._begin()
 
     def changed(self, stamp: Stamp) -> None:
         """The log is another than it was."""
         self.readable = stamp.readable
+        self._begin()
         self._pump()
+
+    def _begin(self) -> None:
+        if self._started and self.readable != UNKNOWN.readable:
+            self._started = False
+            self._accepted(self.readable)
+            self._pumping = False
+            self._pump()
 
     def more(self, credit: int) -> None:
         self._credit = min(self._credit + credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
@@ -101,9 +112,13 @@ class LogFeed:
         if isinstance(error, Trimmed):
             ending = Ending("trimmed", position=self._next)
         elif isinstance(error, Gone):
-            found = self._end_of()
-            ending = Ending(found.kind or "squashed", found.name, found.into, self._next, found.into_name)
+            self.close()
+            self._end_of(self._ended)
+            return
         else:
             ending = Ending("failed", position=self._next, error=fault_of(error))
         self.close()
         self._push(ending, None)
+
+    def _ended(self, found: Ending) -> None:
+        self._push(Ending(found.kind or "squashed", found.name, found.into, self._next, found.into_name), None)

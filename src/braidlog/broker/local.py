@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from braidlog import limits
 from braidlog.broker import admission, reading
@@ -45,7 +45,7 @@ class LocalService(Service):
         self._tracking = Tracking()
         self._waiting: deque[Pending] = deque()  # appends that the packer has to make room for
         self._unwatch = writer.watch(lambda: self._cross(self._changed))
-        self._doors: Final[dict[type[Any], Callable[[Caller, Any, memoryview, Reply], None]]] = {
+        self._doors: dict[type[Any], Callable[[Caller, Any, memoryview, Reply], None]] = {
             m.Append: self._append,
             m.Execute: self._execute,
             m.Read: self._read,
@@ -53,7 +53,7 @@ class LocalService(Service):
             m.PlanRange: self._plan,
             m.PositionAt: self._position_at,
         }
-        self._looks: Final[dict[type[Any], Callable[[Any], m.Answer]]] = {
+        self._looks: dict[type[Any], Callable[[Any], m.Answer]] = {
             m.Find: lambda ask: m.Number(writer.find(ask.name)),
             m.ListLogs: lambda _: self._listing(),
             m.NameOf: lambda ask: m.Text(writer.name_of(ask.log)),
@@ -171,7 +171,7 @@ class LocalService(Service):
         writer = self._writer
         located, payloads = reading.locate(writer, ask.log, ask.start, ask.stop, ask.max_bytes)
         if reading.at_hand(located, writer.cache):
-            reply(*reading.assemble(located, payloads, writer.store, writer.cache, arrow=ask.arrow))
+            reply(*reading.assemble(located, payloads, writer.store.get, writer.cache, arrow=ask.arrow))
         else:
             self._fetch(partial(self._read_now, ask, located, payloads), reply)
 
@@ -179,7 +179,7 @@ class LocalService(Service):
         writer = self._writer
         for _ in range(limits.OBJECT_GONE_RETRIES):
             try:
-                return reading.assemble(located, payloads, writer.store, writer.cache, arrow=ask.arrow)
+                return reading.assemble(located, payloads, writer.store.get, writer.cache, arrow=ask.arrow)
             except FileNotFoundError as error:  # compacted meanwhile
                 missing = error
             except Corrupt as error:
@@ -258,13 +258,24 @@ class LocalService(Service):
         number = self._tracking.add(log, stamp, seen, fire)
         return lambda: self._tracking.remove(log, number)
 
-    def subscribe(self, log: int, position: int, credit: int, push: Push, ready: Callable[[], bool]) -> Feed:
+    def left(self, caller: Caller) -> None:
+        """Nothing here is kept for it."""
+
+    def subscribe(
+        self,
+        log: int,
+        position: int,
+        credit: int,
+        push: Push,
+        ready: Callable[[], bool],
+        accepted: Callable[[int], None],
+    ) -> Feed:
         if position < 0:
             raise InvalidArgument(f"position must not be negative, not {position}")
         with self._writer.lock:
             self._writer.forest.live(log)
             stamp, seen = self._stamp(log), self._writer.forest.applied
-        feed = LogFeed(self.read, lambda: self._end_of(log), log, position, credit, push, ready)
+        feed = LogFeed(self.read, lambda then: then(self._end_of(log)), log, position, credit, push, ready, accepted)
         number = self._tracking.add(log, stamp, seen, feed.changed)
         feed.on_close = lambda: self._tracking.remove(log, number)
         feed.changed(stamp)

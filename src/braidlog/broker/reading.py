@@ -6,7 +6,7 @@ batches pass through as they are; parts of them are cut without looking at singl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -19,11 +19,11 @@ from braidlog.forest.tails import reach
 from braidlog.objects.batch import Batch, decode, encode, to_arrow
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.format import BlockPlace, read_block
-from braidlog.objects.store import Store
 from braidlog.wire.messages import Located, Part, Parts, Piece
 
 Blocks = BlockCache[pa.RecordBatch | Batch]
 Payloads = list[bytes | memoryview]
+Get = Callable[[str, int, int], memoryview]  # bytes of an object, as of a Store
 
 
 def locate(replica: Replica, log_id: int, start: int, stop: int | None, max_bytes: int) -> tuple[Located, Payloads]:
@@ -82,7 +82,7 @@ def at_hand(located: Located, cache: Blocks) -> bool:
 
 
 def assemble(
-    located: Located, payloads: Sequence[bytes | memoryview], store: Store, cache: Blocks, *, arrow: bool
+    located: Located, payloads: Sequence[bytes | memoryview], get: Get, cache: Blocks, *, arrow: bool
 ) -> tuple[Parts, Payloads]:
     """The records themselves. FileNotFoundError if an object was compacted away meanwhile: locate again."""
     parts: list[Part] = []
@@ -91,7 +91,7 @@ def assemble(
     for piece in located.pieces:
         body: bytes | memoryview
         if piece.object:
-            body, is_arrow = _from_object(piece, store, cache), True
+            body, is_arrow = _from_object(piece, get, cache), True
         else:
             body, is_arrow = _from_inline(piece, next(inline), arrow)
         parts.append(Part(piece.position, piece.rows, len(body), is_arrow, piece.own))
@@ -99,10 +99,10 @@ def assemble(
     return Parts(parts, located.next, located.readable, located.fork_point, located.name), bodies
 
 
-def _from_object(piece: Piece, store: Store, cache: Blocks) -> memoryview:
+def _from_object(piece: Piece, get: Get, cache: Blocks) -> memoryview:
     block = cache.get((piece.object, piece.offset))
     if block is None:
-        data = store.get(piece.object, piece.offset, piece.length)
+        data = get(piece.object, piece.offset, piece.length)
         block = read_block(piece.object, BlockPlace(piece.offset, piece.length, piece.crc), data)
         cache.put((piece.object, piece.offset), block, piece.length)
         if piece.row == 0 and piece.rows == block.num_rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -56,9 +57,10 @@ class Server:
         where: tuple[str, int] = listener.sockets[0].getsockname()[:2]
         return where
 
-    async def listen_on(self, socket: object) -> None:
-        """Listen on a Unix socket that is bound already."""
-        self._listeners.append(await self._loop.create_unix_server(lambda: Connection(self), sock=socket))  # type: ignore[arg-type]
+    async def listen_on(self, bound: socket.socket) -> None:
+        """Listen on a socket that is bound already."""
+        make = self._loop.create_unix_server if bound.family == socket.AF_UNIX else self._loop.create_server
+        self._listeners.append(await make(lambda: Connection(self), sock=bound))
 
     async def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
         """Answer what was asked, take nothing more, and close."""
@@ -77,6 +79,9 @@ class Server:
         for connection in list(self.connections):
             connection.abort()
         self.service.close()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, call)
 
     def flush_soon(self, connection: Connection) -> None:
         if not self._dirty:
@@ -104,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._choked = False  # the peer does not read what it asked for
         self._paused = False  # it asked for too much at once
         self._counted = 0
+        self._slowed = 0  # pauses that are not over
 
     # --- what the loop calls -------------------------------------------------------------------------------------
 
@@ -129,6 +135,7 @@ class Connection(asyncio.Protocol):
             stop()
         self._feeds.clear()
         self._watches.clear()
+        self._service.left(self._caller)
         self._recount(gone=True)
 
     def pause_writing(self) -> None:
@@ -195,6 +202,7 @@ class Connection(asyncio.Protocol):
         reply = partial(self._reply, number)
         if isinstance(request, Hello):
             self._caller = Caller(request.client, request.floor, request.name)
+            self._caller.pause = self._pause
             service = self._service
             reply(
                 Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX), None
@@ -219,13 +227,17 @@ class Connection(asyncio.Protocol):
     def _subscribe(self, number: int, request: Subscribe) -> None:
         try:
             feed = self._service.subscribe(
-                request.log, request.position, request.credit, partial(self._push, number), lambda: not self._choked
+                request.log,
+                request.position,
+                request.credit,
+                partial(self._push, number),
+                lambda: not self._choked,
+                lambda readable: self._reply(number, Number(readable), None),
             )
         except BraidError as error:
             self._reply(number, error, None)
             return
         self._feeds[number] = feed
-        self._reply(number, Number(feed.readable), None)
         feed.start()
 
     def _push(self, number: int, answer: Parts | Ending, body: Pieces | None) -> None:
@@ -279,10 +291,20 @@ class Connection(asyncio.Protocol):
         """Read from the peer, or not."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._paused or self._choked:
+        if self._paused or self._choked or self._slowed:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+    def _pause(self, seconds: float) -> None:
+        """Do not listen to the peer for a while: it sends faster than it may."""
+        self._slowed += 1
+        self._listen()
+        self._server.later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._slowed -= 1
+        self._listen()
 
     def _recount(self, *, gone: bool = False) -> None:
         now = 0 if gone else self._conversation.bytes_in_flight

@@ -19,21 +19,18 @@ Push = Callable[[Parts | Ending, Pieces | None], None]
 class Caller:
     """Who asks: a client, over one connection."""
 
-    __slots__ = ("client", "floor", "name", "settled")
+    __slots__ = ("client", "floor", "name", "pause", "settled")
 
     def __init__(self, client: bytes, floor: int, name: str) -> None:
         self.client = client
         self.name = name
         self.floor = floor
+        self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
         self.settled = -1  # the floor that the forest was told; -1 before the first
 
 
 class Feed(Protocol):
     """A subscription on its way."""
-
-    @property
-    def readable(self) -> int:
-        """How far the log can be read, as far as is known here."""
 
     def start(self) -> None:
         """Begin to push."""
@@ -59,8 +56,20 @@ class Service(Protocol):
     def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
         """Reply once anything about the log may have changed since; returns how to stop waiting."""
 
-    def subscribe(self, log: int, position: int, credit: int, push: Push, ready: Callable[[], bool]) -> Feed:
-        """Push records from a position on, once started, while there is credit and the listener is ready."""
+    def subscribe(
+        self,
+        log: int,
+        position: int,
+        credit: int,
+        push: Push,
+        ready: Callable[[], bool],
+        accepted: Callable[[int], None],
+    ) -> Feed:
+        """Push records from a position on, once started, while there is credit and the listener is ready. `accepted` is
+        told first how far the log can be read."""
+
+    def left(self, caller: Caller) -> None:
+        """A connection is gone."""
 
     def close(self) -> None:
         """Let go of everything; nothing is asked for any more."""

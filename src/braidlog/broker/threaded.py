@@ -61,6 +61,10 @@ class ServerThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     def _call(self, work: Coroutine[Any, Any, T], timeout: float = limits.CALL_TIMEOUT_S) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)

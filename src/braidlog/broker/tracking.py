@@ -21,6 +21,7 @@ class Stamp(NamedTuple):
 
 
 GONE = Stamp(-1, -1, -1, -1, -1)
+UNKNOWN = Stamp(-2, -2, -2, -2, -2)  # unlike any that a log can have
 
 
 class _Tracked:
@@ -51,12 +52,21 @@ class Tracking:
     def add(self, log: int, stamp: Stamp, seen: int, waiter: Callable[[Stamp], None]) -> int:
         """Wait for changes; `stamp` is what the log is now, at commit index `seen`. Returns the waiter's number."""
         tracked = self._logs.get(log)
-        if tracked is None:
+        if tracked is None or (stamp == UNKNOWN and not tracked.waiters):
             tracked = self._logs[log] = _Tracked(stamp, seen)
         self._numbers += 1
         tracked.waiters[self._numbers] = waiter
         self._idle.pop(log, None)
         return self._numbers
+
+    def stamp(self, log: int) -> Stamp:
+        """What is known of it."""
+        tracked = self._logs.get(log)
+        return UNKNOWN if tracked is None else tracked.stamp
+
+    def waited_for(self, log: int) -> bool:
+        tracked = self._logs.get(log)
+        return tracked is not None and bool(tracked.waiters)
 
     def changed_since(self, log: int, since: int) -> bool:
         """Whether it may have changed after `since`. Of what is not tracked nobody knows."""

@@ -273,11 +273,14 @@ def _placed(pending: Pending) -> c.Command:
     load = pending.load
     if load is None or load.parcel is None or load.parcel.registration is None:
         return pending.command
-    assert isinstance(pending.command, c.Append)
+    command = pending.command
+    append = command.command if isinstance(command, c.Again) else command
+    assert isinstance(append, c.Append)
     offset, length, crc = load.place
-    return msgspec.structs.replace(
-        pending.command, object=load.parcel.registration.object, offset=offset, length=length, crc=crc
+    placed = msgspec.structs.replace(
+        append, object=load.parcel.registration.object, offset=offset, length=length, crc=crc
     )
+    return c.Again(placed, command.since) if isinstance(command, c.Again) else placed
 
 
 def _unknown(pending: Pending, error: BaseException) -> OutcomeUnknown:

@@ -22,9 +22,11 @@ from braidlog.forest.commands import NONE
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import error_of
 from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Append, Execute, Fault, Floor, Hello, Note, Request, Subscribe, Welcome
+from braidlog.wire.messages import Answer, Append, Bind, Execute, Fault, Floor, Hello, Note, Request, Subscribe, Welcome
 
 Done = Callable[["Call", Answer | BraidError, memoryview], None]
+
+Change: Final = Append | Execute | Bind
 
 _NOTHING: Final = memoryview(b"")
 _NUMBERS: Final = 1 << 32
@@ -50,7 +52,7 @@ class Call:
 
     @property
     def change(self) -> bool:
-        return isinstance(self.request, Append | Execute)
+        return isinstance(self.request, Change)
 
 
 class Calls:
@@ -92,7 +94,7 @@ class Calls:
             self._number = (self._number + 1) % _NUMBERS or 1
         call = Call(self._number, request, body, deadline, done)
         self._calls[call.number] = call
-        if isinstance(request, Append | Execute):
+        if isinstance(request, Change):
             self._newest = max(self._newest, _number_of(request))
         if self.welcome is not None and not self.leaving:
             self._send(call)
@@ -154,7 +156,7 @@ class Calls:
 
     def _send(self, call: Call) -> None:
         request = call.request
-        if isinstance(request, Append | Execute):
+        if isinstance(request, Change):
             if call.sent:
                 request = msgspec.structs.replace(request, since=call.since)
             else:
@@ -212,15 +214,13 @@ class Calls:
 
     def _floor(self) -> int:
         """Of all changes with lower numbers the answers are here."""
-        under_way = [
-            _number_of(call.request) for call in self._calls.values() if isinstance(call.request, Append | Execute)
-        ]
+        under_way = [_number_of(call.request) for call in self._calls.values() if isinstance(call.request, Change)]
         return min(under_way, default=self._newest + 1 if self._newest else 0)
 
     def _given_up(self, call: Call, why: str) -> BraidError:
         request = call.request
-        if isinstance(request, Append | Execute) and call.sent:
-            asked: bytes = getattr(request.command, "request", b"")
+        if isinstance(request, Change) and call.sent:
+            asked: bytes = b"" if isinstance(request, Bind) else getattr(request.command, "request", b"")
             return OutcomeUnknown(
                 f"{why}, and the request had been sent: it may or may not have happened; ask resolve() with its "
                 "request id",
@@ -229,8 +229,10 @@ class Calls:
         return Unavailable(f"{why}; nothing was changed by this call: is the service up?")
 
 
-def _number_of(request: Append | Execute) -> int:
-    """The number in the id of a change."""
+def _number_of(request: Append | Execute | Bind) -> int:
+    """The number in the id of a change; a broker's bindings are those of others, and have none."""
+    if isinstance(request, Bind):
+        return 0
     asked: bytes = getattr(request.command, "request", b"")
     if len(asked) != limits.REQUEST_ID_BYTES:
         raise InvalidArgument("a change over the wire needs a request id")

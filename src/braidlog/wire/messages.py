@@ -147,7 +147,8 @@ class Watch(Struct, tag="watch", array_like=True, frozen=True):
 
 class Subscribe(Struct, tag="subscribe", array_like=True, frozen=True):
     """Records from `position` on, pushed as they become readable. Answer: Number, how far they are now; then pushes
-    follow, each Parts with a body, until one is Ending. `credit` is how many bytes may be pushed before a Credit note."""
+    follow, each Parts with a body, until one is Ending. `credit` is how many bytes may be pushed before a Credit note
+    allows more."""
 
     log: int
     position: int
@@ -156,6 +157,40 @@ class Subscribe(Struct, tag="subscribe", array_like=True, frozen=True):
 
 class Route(Struct, tag="route", array_like=True, frozen=True):
     """Where a log is best asked for. Answer: Text, host:port, empty for here."""
+
+    log: int
+
+
+class Join(Struct, tag="join", array_like=True, frozen=True):
+    """A broker introduces itself to the metadata, and again after each loss of the connection. `epoch` is the one that
+    it has been given before, if any. Answer: Joined."""
+
+    name: str
+    address: str
+    epoch: int = NONE
+
+
+class Bind(Struct, tag="bind", array_like=True, frozen=True):
+    """Commands of a broker's clients, admitted by it, and what they need: to be applied in this order, if they can be
+    together. The metadata's clock counts. For `since` see Append. Answer: Bound."""
+
+    commands: list[c.Command]
+    since: int = NONE
+
+
+class Await(Struct, tag="await", array_like=True, frozen=True):
+    """Answered when the log is another than its asker believes. Answer: Stamped."""
+
+    log: int
+    readable: int
+    tail: int
+    holder: int
+    held: int
+    epoch: int
+
+
+class Kinship(Struct, tag="kinship", array_like=True, frozen=True):
+    """Whose tree a log belongs to, and whether it is a fork. Answer: Kin."""
 
     log: int
 
@@ -184,6 +219,10 @@ Request = (
     | Watch
     | Subscribe
     | Route
+    | Join
+    | Bind
+    | Await
+    | Kinship
     | Status
 )
 
@@ -348,6 +387,35 @@ class StatusReport(Struct, tag="status_report", array_like=True, frozen=True):
     rows: dict[str, list[dict[str, int | float | str | None]]] = {}
 
 
+class Joined(Struct, tag="joined", array_like=True, frozen=True):
+    """The epoch that the broker stores objects under."""
+
+    epoch: int
+
+
+class Bound(Struct, tag="bound", array_like=True, frozen=True):
+    """What each command came to."""
+
+    results: list[c.Result | Fault]
+
+
+class Stamped(Struct, tag="stamped", array_like=True, frozen=True):
+    """What is to be known of a log by those who wait for it; `readable` is -1 once it is no more."""
+
+    readable: int
+    tail: int
+    holder: int
+    held: int
+    epoch: int
+
+
+class Kin(Struct, tag="kin", array_like=True, frozen=True):
+    """The root of the log's tree; a severed fork counts to the tree that it came from, while that lives."""
+
+    root: int
+    fork: bool
+
+
 class Fault(Struct, tag="fault", array_like=True, frozen=True):
     """An error of braidlog.errors by the name of its class, with what its constructor takes besides the message."""
 
@@ -371,6 +439,10 @@ Answer = (
     | Located
     | Planned
     | StatusReport
+    | Joined
+    | Bound
+    | Stamped
+    | Kin
     | Fault
 )
 
@@ -400,5 +472,5 @@ def decode_answer(head: memoryview) -> Answer:
 def _decode(decoder: msgspec.msgpack.Decoder[T], head: memoryview) -> T:
     try:
         return decoder.decode(head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"a message that cannot be understood: {error}") from error

@@ -15,6 +15,7 @@ from braidlog.client.remote.accumulator import Accumulator
 from braidlog.client.remote.feed import RemoteCursor
 from braidlog.client.remote.link import Address, Link
 from braidlog.client.remote.records import entries_of, records_of, table_of
+from braidlog.client.remote.routes import Routes
 from braidlog.embedded.committer import Pending
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan
@@ -48,7 +49,9 @@ class RemoteBackend:
         self.timeout = timeout
         self.client = client
         name = f"{os.path.basename(sys.argv[0] if sys.argv else '') or 'python'} {os.getpid()}"
-        self.link = Link(addresses, client, name[:256])
+        self._closed = False
+        self._name = name[:256]
+        self.link = Link(addresses, client, self._name)
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
         self._local = 0
@@ -59,6 +62,23 @@ class RemoteBackend:
         except BaseException:
             self.link.close()
             raise
+        # A broker knows others; a server that is everything itself does not.
+        self._routes = Routes(self.link, self._route, self._open_link) if self.welcome.role == "broker" else None
+
+    def link_for(self, log_id: int) -> Link:
+        """The connection that a log is asked for over."""
+        return self.link if self._routes is None else self._routes.link(log_id)
+
+    def _route(self, log_id: int) -> str:
+        waiting = _Waiting()
+        self.link.begin(m.Route(log_id), b"", self.timeout, waiting.done)
+        answer, _ = waiting.wait(self.timeout)
+        return answer.value if isinstance(answer, m.Text) else ""
+
+    def _open_link(self, address: Address) -> Link:
+        link = Link([address], self.client, self._name)
+        link.on_connected = self.announce
+        return link
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -68,7 +88,9 @@ class RemoteBackend:
 
     def ask_for(self, request: m.Request, kind: type[T], body: bytes | memoryview = b"") -> tuple[T, memoryview]:
         waiting = _Waiting()
-        self.link.begin(request, body, self.timeout, waiting.done)
+        log: int | None = getattr(request, "log", None)
+        link = self.link if log is None else self.link_for(log)
+        link.begin(request, body, self.timeout, waiting.done)
         answer, answer_body = waiting.wait(self.timeout)
         if isinstance(answer, BraidError):
             raise answer
@@ -79,7 +101,15 @@ class RemoteBackend:
     # --- changing ------------------------------------------------------------------------------------------------
 
     def execute(self, command: c.Command) -> c.Result:
-        return self.ask(m.Execute(command), m.Result).result
+        waiting = _Waiting()
+        log: int | None = getattr(command, "log", None)
+        link = self.link if log is None else self.link_for(log)
+        link.begin(m.Execute(command), b"", self.timeout, waiting.done)
+        answer, _ = waiting.wait(self.timeout)
+        if isinstance(answer, BraidError):
+            raise answer
+        assert isinstance(answer, m.Result)
+        return answer.result
 
     def append(self, command: c.Append, batch: Batch) -> c.Appended:
         self._check_open()
@@ -131,7 +161,7 @@ class RemoteBackend:
             finish(members, answer)
 
         try:
-            self.link.begin(m.Append(command, block), body, self.timeout, done, soon=soon)
+            self.link_for(command.log).begin(m.Append(command, block), body, self.timeout, done, soon=soon)
         except BraidError as error:
             answered()
             finish(members, error)
@@ -238,7 +268,10 @@ class RemoteBackend:
 
     @property
     def version(self) -> int:
-        return self.link.seen
+        return self.link.seen if self._routes is None else max(self.link.seen, *(link.seen for link in self._links()))
+
+    def _links(self) -> list[Link]:
+        return [self.link, *(self._routes.links() if self._routes is not None else ())]
 
     @property
     def arrivals(self) -> int:
@@ -279,11 +312,12 @@ class RemoteBackend:
         """Have the server tell of the next change of a log. Nobody has to be told to look again at none."""
         if log_id is None or self.closed:
             return lambda: None
-        call = self.link.begin(m.Watch(log_id, seen), b"", _FOREVER_S, lambda *_: self.announce())
+        link = self.link_for(log_id)
+        call = link.begin(m.Watch(log_id, seen), b"", _FOREVER_S, lambda *_: self.announce())
 
         def disarm() -> None:
-            self.link.note(call, m.Cancel())
-            self.link.forget(call)
+            link.note(call, m.Cancel())
+            link.forget(call)
 
         return disarm
 
@@ -298,10 +332,13 @@ class RemoteBackend:
 
     @property
     def closed(self) -> bool:
-        return self.link.closed
+        return self._closed
 
     def close(self) -> None:
+        self._closed = True
         self._accumulator.close()
+        if self._routes is not None:
+            self._routes.close()
         self.link.close()
         self.announce()
 

@@ -35,6 +35,7 @@ class RemoteCursor:
         self._arrived: deque[tuple[m.Parts, memoryview]] = deque()
         self._ending: EndOfLog | None = None
         self._call: Call | None = None
+        self._link = backend.link
         self.ahead: deque[Record] = deque()
 
     @property
@@ -78,7 +79,7 @@ class RemoteCursor:
             self._next = parts.next
             call = self._call
             if call is not None:
-                self._backend.link.note(call, m.Credit(len(body)))
+                self._link.note(call, m.Credit(len(body)))
             return None
         if ending is not None:
             self._end = self._explained(ending)
@@ -101,7 +102,8 @@ class RemoteCursor:
     def _subscribe(self) -> None:
         try:
             self._promised = None
-            self._call = self._backend.link.begin(
+            self._link = self._backend.link_for(self._log_id)
+            self._call = self._link.begin(
                 m.Subscribe(self._log_id, self._expected, limits.SUBSCRIBE_CREDIT_BYTES),
                 b"",
                 self._backend.timeout,
@@ -160,6 +162,6 @@ class RemoteCursor:
         self._closed = True
         call = self._call
         if call is not None and not self._backend.closed:
-            self._backend.link.note(call, m.Cancel())
-            self._backend.link.forget(call)
+            self._link.note(call, m.Cancel())
+            self._link.forget(call)
         self._backend.announce()

@@ -93,6 +93,7 @@ class Link:
         self._wanted = threading.Condition(self._lock)
         self._closing = False
         self._closed = False
+        self._pursue = True  # somebody wants it to be connected
         self._why = "the service did not answer in time"
         self._welcomed = threading.Event()
         self._unsent = threading.Event()
@@ -118,6 +119,15 @@ class Link:
         if not self._welcomed.wait(timeout) or self.welcome is None:
             raise Unavailable(f"no server at {', '.join(map(str, self._addresses))}: {self._why}")
         return self.welcome
+
+    def alive(self, patience_s: float) -> bool:
+        """Whether it is connected, or becomes so within that time."""
+        if self._calls.welcome is not None:
+            return True
+        with self._lock:
+            self._pursue = True
+            self._wanted.notify_all()
+            return self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
 
     def begin(
         self, request: Request, body: bytes | memoryview, timeout: float, done: Done, *, soon: bool = False
@@ -211,9 +221,9 @@ class Link:
         while not self._closed:
             with self._lock:
                 # Without a reason to be connected there is no hurry to be.
-                if failures and not len(self._calls):
+                if failures and not len(self._calls) and not self._pursue:
                     self._wanted.wait(_TICK_S)
-                    if not len(self._calls) and not self._closed:
+                    if not len(self._calls) and not self._pursue and not self._closed:
                         continue
             address = self._addresses[turn % len(self._addresses)]
             turn += 1
@@ -272,6 +282,9 @@ class Link:
                     self.welcome = welcome
                     self.address = address
                     self._welcomed.set()
+                    with self._lock:
+                        self._pursue = False
+                        self._wanted.notify_all()
                     self.on_connected()
                 self._hand_out()
                 if more:

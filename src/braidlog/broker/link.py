@@ -1,0 +1,147 @@
+"""A broker's connection to the metadata: `Calls` driven by the loop. It opens again by itself when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from braidlog import limits
+from braidlog.wire.calls import Call, Calls, Done
+from braidlog.wire.frames import Malformed
+from braidlog.wire.messages import Note, Request, Welcome
+
+_log = logging.getLogger("braidlog.broker")
+
+
+class MetadataLink:
+    """For the loop's thread alone."""
+
+    def __init__(self, host: str, port: int, client: bytes, name: str) -> None:
+        self.host = host
+        self.port = port
+        self._calls = Calls(client, name)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._ended: asyncio.Event = asyncio.Event()
+        self._flushing = False
+        self._closed = False
+        self.on_connected: Callable[[Welcome], None] = lambda _: None
+        self.on_lost: Callable[[], None] = lambda: None
+        self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
+        self._ticking: asyncio.Task[Any] = self._loop.create_task(self._tick())
+
+    @property
+    def seen(self) -> int:
+        return self._calls.seen
+
+    @property
+    def connected(self) -> bool:
+        return self._calls.welcome is not None
+
+    def call(self, request: Request, done: Done, *, timeout: float | None = None) -> Call:
+        """`done` is called with the answer, or with what went wrong."""
+        patience = limits.METADATA_TIMEOUT_S if timeout is None else timeout
+        call = self._calls.begin(request, b"", self._loop.time() + patience, done)
+        self._flush_soon()
+        return call
+
+    def note(self, call: Call, note: Note) -> None:
+        self._calls.note(call, note)
+        self._flush_soon()
+
+    def forget(self, call: Call) -> None:
+        self._calls.forget(call)
+
+    def close(self) -> None:
+        self._closed = True
+        self._task.cancel()
+        self._ticking.cancel()
+        if self._transport is not None:
+            self._transport.close()
+        self._calls.fail("the broker is shutting down")
+        self._hand_out()
+
+    async def _run(self) -> None:
+        pause = limits.RECONNECT_S
+        while not self._closed:
+            self._ended = asyncio.Event()
+            try:
+                async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
+                    await self._loop.create_connection(lambda: _Protocol(self), self.host, self.port)
+                pause = limits.RECONNECT_S
+                await self._ended.wait()
+            except (OSError, TimeoutError) as error:
+                _log.warning("metadata at %s:%d cannot be reached: %s", self.host, self.port, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, limits.RECONNECT_MAX_S)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(limits.LINK_TICK_S)
+            self._calls.expire(self._loop.time(), "the metadata did not answer in time")
+            self._hand_out()
+
+    # --- what the protocol tells ---------------------------------------------------------------------------------
+
+    def made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._calls.connected()
+        self._flush()
+
+    def received(self, data: bytes) -> None:
+        greeted = self._calls.welcome is not None
+        try:
+            self._calls.receive(data)
+        except Malformed as error:
+            _log.warning("metadata at %s:%d: %s", self.host, self.port, error)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if not greeted and self._calls.welcome is not None:
+            self.on_connected(self._calls.welcome)
+        self._hand_out()
+        self._flush_soon()
+        if self._calls.leaving and not self._calls.owed and self._transport is not None:
+            self._transport.close()
+
+    def lost(self) -> None:
+        self._transport = None
+        self._calls.lost()
+        self._hand_out()
+        self._ended.set()
+        self.on_lost()
+
+    def _hand_out(self) -> None:
+        while self._calls.finished:
+            finished, self._calls.finished = self._calls.finished, []
+            for call, answer, body in finished:
+                call.done(call, answer, body)
+
+    def _flush_soon(self) -> None:
+        if not self._flushing and self._calls.out:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, self._calls.out = self._calls.out, []
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(out)
+
+
+class _Protocol(asyncio.Protocol):
+    def __init__(self, link: MetadataLink) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._link.made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._link.received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._link.lost()

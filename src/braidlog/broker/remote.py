@@ -1,0 +1,354 @@
+"""The service of a broker: everything it knows it asks the metadata for, and everything it has is a cache.
+
+Appends are gathered, stored and bound (`gathering`); reads are located by the metadata and fetched from the store;
+subscriptions follow what the metadata says of their logs; all else is passed on. A broker that dies loses nothing: what
+it stored and did not bind is swept, and its clients ask another one again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from braidlog import limits
+from braidlog.broker import admission, gathering, objects, reading
+from braidlog.broker.conversation import Pieces
+from braidlog.broker.crossing import Crossing
+from braidlog.broker.feed import LogFeed
+from braidlog.broker.gathering import Flush, Gathering, Item
+from braidlog.broker.link import MetadataLink
+from braidlog.broker.pace import Pace
+from braidlog.broker.service import Caller, Feed, Push, Reply, Service
+from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
+from braidlog.embedded.clock import Clock, SystemClock
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
+from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
+from braidlog.objects.cache import BlockCache
+from braidlog.objects.files import OsFiles
+from braidlog.objects.store import FileStore, Store, object_name
+from braidlog.wire import messages as m
+from braidlog.wire.calls import Call
+from braidlog.wire.faults import error_of
+
+_log = logging.getLogger("braidlog.broker")
+
+_PASSED_ON = (
+    m.Find,
+    m.ListLogs,
+    m.NameOf,
+    m.EndOf,
+    m.Tail,
+    m.Describe,
+    m.Lineage,
+    m.Recall,
+    m.Consumers,
+    m.PlanRange,
+    m.PositionAt,
+    m.Route,
+    m.Kinship,
+)
+_FOREVER_S = 1e9
+
+
+class BrokerService(Service):
+    """To be made on the loop's thread. `name` is what the metadata knows it by, `address` where clients find it."""
+
+    def __init__(
+        self,
+        metadata: tuple[str, int],
+        name: str,
+        address: str,
+        *,
+        clock: Clock | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.role = "broker"
+        self.objects: str | None = None
+        self.cache: reading.Blocks = BlockCache(limits.CACHE_BYTES)
+        self._name = name
+        self._address = address
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._cross = Crossing(self._loop)
+        self._workers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-broker")
+        self._tracking = Tracking()
+        self._awaited: dict[int, Call] = {}
+        self._gathering = Gathering()
+        self._going = False
+        self._epoch = NONE
+        self._objects_named = 0
+        self._store: Store | None = None
+        self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
+        self._kin: dict[int, m.Kin] = {}
+        self._pace = pace or Pace()
+        self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined
+        self.link = MetadataLink(*metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
+        self.link.on_connected = self._connected
+
+    @property
+    def seen(self) -> int:
+        return self.link.seen
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may take work: the metadata knows it."""
+        return self._epoch != NONE and self.link.connected
+
+    # --- the metadata --------------------------------------------------------------------------------------------
+
+    def _connected(self, welcome: m.Welcome) -> None:
+        self.objects = welcome.objects
+        if self._store is None and welcome.objects is not None:
+            self._store = FileStore(OsFiles(Path(welcome.objects).parent))
+        self.link.call(m.Join(self._name, self._address, self._epoch), self._joined)
+
+    def _joined(self, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+        if not isinstance(answer, m.Joined):
+            _log.warning("the metadata does not let this broker join: %s", answer)
+            return
+        if answer.epoch != self._epoch:
+            self._epoch = answer.epoch
+            self._objects_named = 0
+        self.on_ready()
+        held, self._held = self._held, []
+        self._carry_out(gathering.Store(flush) for flush in held)
+
+    # --- what clients ask for ------------------------------------------------------------------------------------
+
+    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+        try:
+            if isinstance(request, m.Append):
+                self._append(caller, request, body, reply)
+            elif isinstance(request, m.Execute):
+                command = admission.change(request.command, caller.client, self._clock.now_us())
+                self._settle(caller)
+                self._gather(Item(command, 256, partial(_answer, reply), since=request.since))
+            elif isinstance(request, m.Read):
+                self.read(request, reply)
+            elif isinstance(request, _PASSED_ON):
+                self._pass_on(request, reply)
+            else:
+                raise InvalidArgument(f"a broker is not asked for {type(request).__name__}: ask the metadata")
+        except BraidError as error:
+            reply(error, None)
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self.link.close()
+
+    def _pass_on(self, request: m.Request, reply: Reply) -> None:
+        def done(_: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
+            reply(answer, [body] if body else None)
+
+        self.link.call(request, done)
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
+        columns: pa.RecordBatch | None = None
+        if ask.block:
+            command, columns = admission.block(ask.command, body, caller.client)
+        else:
+            command = admission.batch(ask.command, body, caller.client)
+        if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
+            raise Unavailable("this broker has too much under way: try again later, or send more slowly")
+        self._settle(caller)
+        self._gather(Item(command, command.size + 256, partial(_answer, reply), columns, ask.since))
+        self._slow_down(caller, command)
+
+    def _settle(self, caller: Caller) -> None:
+        """See LocalService."""
+        if caller.settled < 0 or caller.floor - caller.settled >= limits.SETTLE_REQUESTS:
+            caller.settled = caller.floor
+            self._gather(Item(c.Settle(caller.client, caller.floor), 64, lambda _: None))
+
+    def _slow_down(self, caller: Caller, command: c.Append) -> None:
+        """A client that writes on forks faster than it may is listened to later."""
+        kin = self._kin.get(command.log)
+        if kin is None:
+            self.link.call(m.Kinship(command.log), partial(self._know, command.log))
+        elif kin.fork:
+            pause = self._pace.take(kin.root, command.size, self._loop.time())
+            if pause > 0:
+                caller.pause(pause)
+
+    def _know(self, log: int, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+        if isinstance(answer, m.Kin):
+            if len(self._kin) >= limits.KIN_KEPT_LOGS:
+                self._kin.clear()
+            self._kin[log] = answer
+
+    def _gather(self, item: Item) -> None:
+        self._gathering.add(item)
+        if not self._going:
+            self._going = True
+            self._loop.call_soon(self._go)
+
+    def _go(self) -> None:
+        self._going = False
+        self._carry_out(self._gathering.go())
+
+    def _carry_out(self, effects: Iterable[gathering.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, gathering.Bind):
+                self.link.call(m.Bind(effect.flush.commands()), partial(self._bound, effect.flush))
+            elif self._epoch == NONE or self._store is None:
+                self._held.append(effect.flush)
+            else:
+                self._objects_named += 1
+                name = object_name(self._epoch, self._objects_named)
+                self._workers.submit(self._store_now, effect.flush, self._store, name, self._epoch)
+
+    def _store_now(self, flush: Flush, store: Store, name: str, epoch: int) -> None:
+        """In a thread."""
+        try:
+            writer, homes = objects.lay_out(flush)
+            made = writer.finish()
+            store.put(name, made.parts)
+            registration = c.Register(name, epoch, made.size, made.crc, self._clock.now_us())
+            places = objects.places(homes, [(block.offset, block.length, block.crc) for block in made.blocks])
+            told = partial(self._gathering.stored, flush, registration, places, None)
+        except Exception as error:
+            refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
+            told = partial(self._gathering.stored, flush, None, [], refusal)
+        self._cross(lambda: self._carry_out(told()))
+
+    def _bound(self, flush: Flush, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+        results: list[c.Result | BraidError] | BraidError
+        if isinstance(answer, m.Bound):
+            results = [error_of(result) if isinstance(result, m.Fault) else result for result in answer.results]
+        elif isinstance(answer, BraidError):
+            results = answer
+        else:
+            results = Unavailable("the metadata gave an answer that makes no sense")
+        self._carry_out(self._gathering.answered(flush, results))
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES) -> None:
+        self.link.call(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), partial(self._located, ask, reply, tries))
+
+    def _located(
+        self, ask: m.Read, reply: Reply, tries: int, _: Call, answer: m.Answer | BraidError, body: memoryview
+    ) -> None:
+        if not isinstance(answer, m.Located):
+            reply(answer if isinstance(answer, BraidError) else Unavailable("the metadata makes no sense"), None)
+            return
+        payloads: list[bytes | memoryview] = []
+        at = 0
+        for piece in answer.pieces:
+            if not piece.object:
+                payloads.append(body[at : at + piece.length])
+                at += piece.length
+        if reading.at_hand(answer, self.cache):
+            try:
+                reply(*reading.assemble(answer, payloads, _nowhere, self.cache, arrow=ask.arrow))
+                return
+            except FileNotFoundError:  # it was, just now
+                pass
+            except BraidError as error:
+                reply(error, None)
+                return
+        try:
+            self._workers.submit(self._fetch, ask, reply, tries, answer, payloads)
+        except RuntimeError:
+            reply(Unavailable("the broker is shutting down: ask another one"), None)
+
+    def _fetch(self, ask: m.Read, reply: Reply, tries: int, located: m.Located, payloads: reading.Payloads) -> None:
+        """In a thread."""
+        again = False
+        answer: m.Answer | BraidError
+        body: Pieces | None = None
+        try:
+            answer, body = reading.assemble(located, payloads, self._get, self.cache, arrow=ask.arrow)
+        except FileNotFoundError as error:  # compacted meanwhile
+            again = tries > 1
+            answer = Corrupt(f"log {located.name!r}: an object is missing from the store: {error}")
+        except Unavailable as error:
+            answer = error
+        except Corrupt as error:
+            answer = Corrupt(f"log {located.name!r}, positions {ask.start} to {located.next}: {error}")
+        except Exception as error:
+            answer = Unavailable(f"log {located.name!r} cannot be read from {ask.start} on now: {error!r}")
+        if again:
+            self._cross(lambda: self.read(ask, reply, tries - 1))
+        else:
+            self._cross(partial(reply, answer, body))
+
+    def _get(self, name: str, offset: int, length: int) -> memoryview:
+        if self._store is None:
+            raise Unavailable("the metadata keeps its objects where no broker can read them")
+        return self._store.get(name, offset, length)
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
+        def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+            reply(answer, None)
+
+        call = self.link.call(m.Watch(log, since), done, timeout=_FOREVER_S)
+
+        def stop() -> None:
+            self.link.note(call, m.Cancel())
+            self.link.forget(call)
+
+        return stop
+
+    def left(self, caller: Caller) -> None:
+        """Nothing here is kept for it."""
+
+    def subscribe(
+        self,
+        log: int,
+        position: int,
+        credit: int,
+        push: Push,
+        ready: Callable[[], bool],
+        accepted: Callable[[int], None],
+    ) -> Feed:
+        if position < 0:
+            raise InvalidArgument(f"position must not be negative, not {position}")
+        feed = LogFeed(self.read, partial(self.end_of, log), log, position, credit, push, ready, accepted)
+        number = self._tracking.add(log, UNKNOWN, self.seen, feed.changed)
+        feed.on_close = lambda: self._tracking.remove(log, number)
+        if log in self._awaited:  # what is known of it is no older than its last change
+            feed.readable = self._tracking.stamp(log).readable
+        self._await(log)
+        return feed
+
+    def end_of(self, log: int, then: Callable[[m.Ending], None]) -> None:
+        def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+            then(answer if isinstance(answer, m.Ending) else m.Ending(""))
+
+        self.link.call(m.EndOf(log), done)
+
+    def _await(self, log: int, stamp: Stamp = UNKNOWN) -> None:
+        """Have the metadata tell when the log is another than it is believed to be: at once, if nothing is known."""
+        if log in self._awaited or not self._tracking.waited_for(log):
+            return
+        self._awaited[log] = self.link.call(m.Await(log, *stamp), partial(self._stamped, log), timeout=_FOREVER_S)
+
+    def _stamped(self, log: int, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+        self._awaited.pop(log, None)
+        if isinstance(answer, m.Stamped):
+            stamp = Stamp(answer.readable, answer.tail, answer.holder, answer.held, answer.epoch)
+            self._tracking.update(log, stamp, self.seen)
+            if stamp != GONE:
+                self._await(log, stamp)
+
+
+def _nowhere(name: str, offset: int, length: int) -> memoryview:
+    """For what is at hand: there is nothing to be fetched."""
+    raise FileNotFoundError(f"{name} at {offset}, {length} bytes")
+
+
+def _answer(reply: Reply, result: c.Result | BraidError) -> None:
+    reply(result if isinstance(result, BraidError) else m.Result(result), None)
