@@ -432,7 +432,11 @@ class Subscription:
         bridge, cursor = self._bridge, self._cursor
         while cursor.waits:
             seen = await self._fetched()
-            if seen is None or deadline.passed:
+            if seen is None:
+                return
+            if deadline.passed:
+                if await bridge.look(cursor.catch_up):
+                    await self._fetched()
                 return
             while True:
                 await bridge.changed(seen, deadline.left, cursor.watched, cursor.idle)

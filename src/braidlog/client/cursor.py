@@ -93,6 +93,10 @@ class Cursor:
         """Until there may be something new."""
         self._backend.wait_for_change(seen, timeout, self._log_id)
 
+    def catch_up(self) -> bool:
+        """What a fetch did not find is not there."""
+        return False
+
     def _gone(self) -> EndOfLog:
         found = self._backend.end_of(self._log_id)
         if found is None:

@@ -53,6 +53,8 @@ class Subscription:
             if seen is None:
                 return
             if deadline.passed:
+                if self._cursor.catch_up():
+                    self._cursor.fetch()
                 return
             self._cursor.wait(seen, deadline.left)
 

@@ -36,6 +36,7 @@ class RemoteCursor:
         self._ending: EndOfLog | None = None
         self._call: Call | None = None
         self._link = backend.link
+        self._caught_up_at = -1
         self.ahead: deque[Record] = deque()
 
     @property
@@ -124,6 +125,19 @@ class RemoteCursor:
                 if left <= 0:
                     return
                 self._backend.wait_for_arrival(seen, left)
+
+    def catch_up(self) -> bool:
+        """Whether there is something that was not pushed yet: what this client knows to be there, it finds."""
+        if self._backend.version <= self._caught_up_at or self._call is None or self._closed:
+            return False
+        seen = self._backend.version
+        try:
+            self._promised = self._backend.tail(self._log_id)
+        except BraidError:  # it is gone, and soon this is told
+            return False
+        self._caught_up_at = seen
+        self._await_promised()
+        return bool(self._arrived) or self._ending is not None
 
     def _pushed(self, call: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
         """From the receiving thread."""
