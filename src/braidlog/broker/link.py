@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from braidlog import limits
 from braidlog.wire.calls import Call, Calls, Done
@@ -136,7 +136,7 @@ class _Protocol(asyncio.Protocol):
         self._link = link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own
         self._link.made(transport)
 
     def data_received(self, data: bytes) -> None:

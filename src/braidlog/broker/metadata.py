@@ -7,7 +7,6 @@ only here and only for now: it is built up again from those who join again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 
@@ -48,7 +47,6 @@ class MetadataService(LocalService):
 
     def __init__(self, writer: Writer, *, lease_s: float = limits.BROKER_LEASE_S) -> None:
         super().__init__(writer, role="metadata")
-        self._loop = asyncio.get_running_loop()
         self._lease_s = lease_s
         self._members: dict[Caller, Member] = {}
         self._dedicated: dict[int, str] = {}  # forks with a broker of their own

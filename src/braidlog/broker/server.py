@@ -2,7 +2,9 @@
 
 It runs in a loop of its own thread (`ServerThread`), beside whatever else the process does, or in the main thread of a
 `braid` command. Answers of one turn of the loop leave in one write for each connection. A peer that does not read is
-not read from, and gets no pushes, until it does.
+not read from, and gets no pushes and nothing large, until it does. One that stops in the middle of something is
+dropped, and so is one that has come back over another connection: what it sent over the first and was not read yet is
+on its way again.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Final, cast
 
 from braidlog import limits
 from braidlog.broker import conversation as conv
@@ -22,18 +26,28 @@ from braidlog.wire.messages import (
     Answer,
     Append,
     Cancel,
+    Consumers,
     Credit,
+    Describe,
     Ending,
     Floor,
     Hello,
+    Lineage,
+    ListLogs,
+    Locate,
     Number,
     Parts,
+    PlanRange,
+    Read,
+    Status,
     Subscribe,
     Watch,
     Welcome,
 )
 
 _log = logging.getLogger("braidlog.server")
+
+_LARGE: Final = (Read, Locate, PlanRange, ListLogs, Describe, Lineage, Consumers, Status)  # are answered with much
 
 
 class Server:
@@ -47,8 +61,10 @@ class Server:
         self.requests = 0
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.AbstractServer] = []
+        self._links: dict[bytes, Connection] = {}
         self._ending = False
         self._dirty: list[Connection] = []
+        self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
 
     async def listen_tcp(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 takes a free one. Returns where."""
@@ -65,6 +81,7 @@ class Server:
     async def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
         """Answer what was asked, take nothing more, and close."""
         self._ending = True
+        self._sweep.cancel()
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
@@ -82,6 +99,37 @@ class Server:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
+
+    def arrived(self, connection: Connection) -> bool:
+        """A new connection; says whether it may stay."""
+        self.connections.add(connection)
+        return not self._ending
+
+    def greeted(self, connection: Connection, link: bytes) -> None:
+        """It is the only one of its link now."""
+        older = self._links.get(link)
+        self._links[link] = connection
+        if older is not None:
+            older.abort()
+
+    def left(self, connection: Connection, link: bytes) -> None:
+        self.connections.discard(connection)
+        if self._links.get(link) is connection:
+            del self._links[link]
+
+    @property
+    def listeners(self) -> list[asyncio.Server]:
+        return [listener for listener in self._listeners if isinstance(listener, asyncio.Server)]
+
+    @property
+    def now(self) -> float:
+        return self._loop.time()
+
+    def _drop_stalled(self) -> None:
+        for connection in list(self.connections):
+            if connection.stalled(self.now - limits.CONNECTION_STALLED_S):
+                connection.drop("it stopped in the middle of something")
+        self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
 
     def flush_soon(self, connection: Connection) -> None:
         if not self._dirty:
@@ -110,16 +158,24 @@ class Connection(asyncio.Protocol):
         self._paused = False  # it asked for too much at once
         self._counted = 0
         self._slowed = 0  # pauses that are not over
+        self._heard = server.now
+        self._held: deque[conv.Do] = deque()  # with large answers, until there is room for those
+        self._looking: set[int] = set()  # of those, what is being carried out
+        self._starved: dict[int, None] = {}  # subscriptions that found no room, in turn
+        self._serving = False
+        self._link = b""
 
     # --- what the loop calls -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own
         self._transport = transport
         transport.set_write_buffer_limits(high=limits.CONNECTION_UNSENT_BYTES_MAX)
-        self._server.connections.add(self)
+        if not self._server.arrived(self):
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._heard = self._server.now
         self._carry_out(self._conversation.receive(data))
 
     def eof_received(self) -> bool:
@@ -127,16 +183,24 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         del error
-        self._server.connections.discard(self)
+        self._server.left(self, self._link)
         self._transport = None
-        for feed in self._feeds.values():
-            feed.close()
-        for stop in self._watches.values():
-            stop()
-        self._feeds.clear()
-        self._watches.clear()
+        self._let_go()
         self._service.left(self._caller)
-        self._recount(gone=True)
+        self._conversation.lost()
+        for effect in self._held:
+            self._conversation.refuse(effect.number, Unavailable("the connection is gone"))
+        self._held.clear()
+        self._recount()
+
+    def _let_go(self) -> None:
+        """Nobody hears any more what is pushed."""
+        feeds, self._feeds = self._feeds, {}
+        watches, self._watches = self._watches, {}
+        for feed in feeds.values():
+            feed.close()
+        for stop in watches.values():
+            stop()
 
     def pause_writing(self) -> None:
         self._choked = True
@@ -145,8 +209,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._choked = False
         self._listen()
-        for feed in list(self._feeds.values()):
-            feed.more(0)
+        self._serve_held()
 
     # --- what the server calls -----------------------------------------------------------------------------------
 
@@ -155,8 +218,17 @@ class Connection(asyncio.Protocol):
         return self._conversation.idle
 
     @property
+    def socket(self) -> socket.socket | None:
+        return None if self._transport is None else self._transport.get_extra_info("socket")
+
+    @property
     def who(self) -> str:
         return self._caller.name
+
+    def stalled(self, before: float) -> bool:
+        """Whether it owes the rest of something, and nothing of it came since then, though we listen."""
+        listening = not (self._paused or self._choked or self._slowed)
+        return listening and self._heard < before and self._conversation.midway
 
     def end(self) -> None:
         self._conversation.end()
@@ -165,8 +237,10 @@ class Connection(asyncio.Protocol):
     def drop(self, reason: str) -> None:
         _log.debug("connection of %s closed: %s", self._caller.name or "a stranger", reason)
         self.flush()
+        self._let_go()
         if self._transport is not None:
             self._transport.close()
+            self._server.later(limits.SHUTDOWN_GRACE_S, self.abort)  # unless it has read what it was sent by then
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -174,10 +248,10 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         self._dirty = False
-        out = self._conversation.out
+        out = self._conversation.take_out()
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(out)
-        self._conversation.out = []
+        self._serve_held()
 
     # --- carrying out --------------------------------------------------------------------------------------------
 
@@ -197,10 +271,66 @@ class Connection(asyncio.Protocol):
         self._touch()
 
     def _do(self, effect: conv.Do) -> None:
-        number, request, body = effect
         self._server.requests += 1
+        if not isinstance(effect.request, _LARGE):
+            self._begin(effect)
+        elif self._held or not self._may_look():
+            self._held.append(effect)
+        else:
+            self._looking.add(effect.number)
+            self._begin(effect)
+
+    def _roomy(self) -> bool:
+        """Whether the peer reads what it is sent."""
+        if self._choked or self._transport is None or self._transport.is_closing():
+            return False
+        unsent = self._conversation.unsent + self._transport.get_write_buffer_size()
+        return unsent <= limits.CONNECTION_UNSENT_BYTES_MAX
+
+    def _may_look(self) -> bool:
+        return len(self._looking) < limits.CONNECTION_READ_REQUESTS_MAX and self._roomy()
+
+    def _may_push(self, number: int) -> bool:
+        roomy = self._roomy()
+        if not roomy:
+            self._starved[number] = None
+        return roomy
+
+    def _serve_held(self) -> None:
+        """Carry on with what found no room, now that there may be some."""
+        if self._serving:  # this is the answer to one of them: the loop below goes on
+            return
+        self._serving = True
+        try:
+            while self._held and self._may_look():
+                effect = self._held.popleft()
+                self._looking.add(effect.number)
+                self._begin(effect)
+            while self._starved and self._roomy():
+                number = next(iter(self._starved))
+                del self._starved[number]
+                feed = self._feeds.get(number)
+                if feed is not None:
+                    feed.more(0)
+        finally:
+            self._serving = False
+
+    def _begin(self, effect: conv.Do) -> None:
+        try:
+            self._carry_out_one(effect)
+        except BraidError as error:
+            self._reply(effect.number, error, None)
+        except Exception as error:
+            _log.exception("a %s failed", type(effect.request).__name__)
+            self._reply(effect.number, Unavailable(f"the server failed at this: {error!r}"), None)
+
+    def _carry_out_one(self, effect: conv.Do) -> None:
+        number, request, body = effect
         reply = partial(self._reply, number)
         if isinstance(request, Hello):
+            self._link = request.client + request.link
+            if request.link:
+                self._server.greeted(self, self._link)
             self._caller = Caller(request.client, request.floor, request.name)
             self._caller.pause = self._pause
             service = self._service
@@ -225,18 +355,14 @@ class Connection(asyncio.Protocol):
             self._service.handle(self._caller, request, body, reply)
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
-        try:
-            feed = self._service.subscribe(
-                request.log,
-                request.position,
-                request.credit,
-                partial(self._push, number),
-                lambda: not self._choked,
-                lambda readable: self._reply(number, Number(readable), None),
-            )
-        except BraidError as error:
-            self._reply(number, error, None)
-            return
+        feed = self._service.subscribe(
+            request.log,
+            request.position,
+            request.credit,
+            partial(self._push, number),
+            partial(self._may_push, number),
+            lambda readable: self._reply(number, Number(readable), None),
+        )
         self._feeds[number] = feed
         feed.start()
 
@@ -268,8 +394,7 @@ class Connection(asyncio.Protocol):
                 feed.more(note.bytes)
 
     def _reply(self, number: int, answer: Answer | BraidError, body: Pieces | None) -> None:
-        if self._transport is None:
-            return
+        self._looking.discard(number)
         if isinstance(answer, BraidError):
             self._conversation.refuse(number, answer, self._service.seen)
             effects = self._conversation.relieved()
@@ -281,6 +406,8 @@ class Connection(asyncio.Protocol):
             self._listen()
         self._recount()
         self._touch()
+        if self._held:
+            self._serve_held()
 
     def _touch(self) -> None:
         if not self._dirty and self._conversation.out:
@@ -294,6 +421,7 @@ class Connection(asyncio.Protocol):
         if self._paused or self._choked or self._slowed:
             self._transport.pause_reading()
         else:
+            self._heard = self._server.now
             self._transport.resume_reading()
 
     def _pause(self, seconds: float) -> None:
@@ -306,7 +434,7 @@ class Connection(asyncio.Protocol):
         self._slowed -= 1
         self._listen()
 
-    def _recount(self, *, gone: bool = False) -> None:
-        now = 0 if gone else self._conversation.bytes_in_flight
+    def _recount(self) -> None:
+        now = self._conversation.bytes_in_flight
         self._server.bytes_in_flight += now - self._counted
         self._counted = now

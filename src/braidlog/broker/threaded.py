@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -38,7 +41,12 @@ class ServerThread:
         async def make() -> Server:
             return Server(make_service(), name)
 
-        self.server = self._call(make())
+        try:
+            self.server = self._call(make())
+        except BaseException:
+            self._stop()
+            raise
+        _threads.add(self)
 
     def listen_tcp(self, host: str, port: int) -> tuple[str, int]:
         return self._call(self.server.listen_tcp(host, port))
@@ -48,15 +56,27 @@ class ServerThread:
 
     def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
         """Answer what was asked, and stop."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self not in _threads:
             return
         try:
             self._call(self.server.close(grace_s), grace_s + limits.CALL_TIMEOUT_S)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(limits.CALL_TIMEOUT_S)
-            if not self._loop.is_running():
-                self._loop.close()
+            self._stop()
+
+    def disown(self, nothing: int) -> None:
+        """In the child of a fork of the process: the peers are the parent's. Left open, they would not learn of its
+        end before ours. `nothing` is a file that takes the place of each."""
+        listening = [bound for listener in self.server.listeners for bound in listener.sockets]
+        for bound in [*listening, *(connection.socket for connection in self.server.connections)]:
+            with contextlib.suppress(OSError):
+                if bound is not None and bound.fileno() >= 0:
+                    os.dup2(nothing, bound.fileno(), inheritable=False)
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(limits.CALL_TIMEOUT_S)
+        if not self._loop.is_running():
+            self._loop.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -72,3 +92,19 @@ class ServerThread:
             return future.result(timeout)
         except TimeoutError:
             raise Unavailable(f"the server's thread did not answer within {timeout:g} s") from None
+
+
+_threads: weakref.WeakSet[ServerThread] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    disowned = list(_threads)
+    _threads.clear()
+    if disowned:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for thread in disowned:
+            thread.disown(nothing)
+        os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -113,6 +113,19 @@ class Committer:
         self._storing.begin()
         self._hand_over()
 
+    def submit_all(self, pendings: Sequence[Pending], *, here: bool = False) -> None:
+        """Queue them and go on; or, with `here`, carry them out right here if nobody else is at it."""
+        for pending in pendings:
+            self._enqueue(pending)
+        if here and self._leading.acquire(blocking=False):
+            try:
+                while self._queue and not pendings[-1].done:
+                    self._round()
+            finally:
+                self._leading.release()
+        self._storing.begin()
+        self._hand_over()
+
     def carry_out(
         self, pending: Pending, timeout: float | None = limits.COMMIT_TIMEOUT_S, *, behind: Sequence[Pending] = ()
     ) -> None:
