@@ -5,6 +5,7 @@ The checks of the client's own API are courtesy; these are the ones that count.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import msgspec
@@ -19,6 +20,9 @@ from braidlog.forest.names import check_name
 from braidlog.objects.batch import SCHEMA, Batch, decode
 
 _INT64_MAX: Final = 2**63 - 1
+_SPAN_US_MAX: Final = 10**17  # of a time to live: the same as the client's API allows, and no calendar ends there
+_SPANS: Final = ("ttl_us", "lease_us", "retain_age_us")
+_RECORD_BATCH: Final = 3  # the kind of a message, in Arrow's Message.fbs
 _CHANGES: Final = (
     c.Create,
     c.CFork,
@@ -52,6 +56,9 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
             )
         if len(command.owner) > limits.OWNER_CHARS_MAX:
             raise InvalidArgument(f"owner: at most {limits.OWNER_CHARS_MAX} characters")
+        for name in _SPANS:
+            if getattr(command, name, 0) > _SPAN_US_MAX:
+                raise InvalidArgument(f"{name}: at most {_SPAN_US_MAX} microseconds")
     return msgspec.structs.replace(command, now=now_us) if isinstance(command, _TIMED) else command
 
 
@@ -84,20 +91,21 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
         raise InvalidArgument(f"a batch of {columns.num_rows:,} records: at most {limits.BATCH_RECORDS_MAX:,}")
     if size > limits.BATCH_BYTES_MAX and columns.num_rows > 1:
         raise InvalidArgument(f"a batch of {size:,} bytes: at most {limits.BATCH_BYTES_MAX:,}")
+    _check_headers(columns)
     if size > limits.RECORD_BYTES_MAX:
-        longest = pc.max(pc.binary_length(columns.column("value"))).as_py()
-        if longest > limits.RECORD_BYTES_MAX or columns.num_rows == 1:
-            raise InvalidArgument(f"a record of {longest:,} bytes: at most {limits.RECORD_BYTES_MAX:,}")
+        _check_record_size(pc.max(_record_sizes(columns)).as_py())
     times = pc.min_max(columns.column("timestamp").cast(pa.int64()))
-    command = msgspec.structs.replace(
-        found, count=columns.num_rows, size=size, least=times["min"].as_py(), greatest=times["max"].as_py()
-    )
+    least, greatest = times["min"].as_py(), times["max"].as_py()
+    _check_moments(least, greatest)
+    command = msgspec.structs.replace(found, count=columns.num_rows, size=size, least=least, greatest=greatest)
     return command, columns
 
 
 def read_columns(body: memoryview) -> pa.RecordBatch:
     """Columns that can be trusted: every offset in them lies where it may, and nothing is missing."""
     try:
+        if compressed(body):
+            raise ValueError("its buffers are compressed")  # there is no telling how large they would become
         columns = pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA)
         columns.validate(full=True)
         headers = columns.column("headers").flatten()
@@ -158,16 +166,90 @@ def _checked_size(records: Batch) -> int:
         raise InvalidArgument("an append needs at least one record")
     if records.count > limits.BATCH_RECORDS_MAX:
         raise InvalidArgument(f"a batch of {records.count:,} records: at most {limits.BATCH_RECORDS_MAX:,}")
-    for moment in (records.least_timestamp, records.greatest_timestamp):
-        if not -_INT64_MAX <= moment <= _INT64_MAX:
-            raise InvalidArgument(f"timestamp {moment} does not fit into 64 bits")
+    _check_moments(records.least_timestamp, records.greatest_timestamp)
     size = records.size
     if size > limits.RECORD_BYTES_MAX:  # then it should have come as a block, but is not wrong for that
         if size > limits.BATCH_BYTES_MAX and records.count > 1:
             raise InvalidArgument(f"a batch of {size:,} bytes: at most {limits.BATCH_BYTES_MAX:,}")
-        longest = max(map(len, records.values))
-        if longest > limits.RECORD_BYTES_MAX or records.count == 1:
-            raise InvalidArgument(f"a record of {longest:,} bytes: at most {limits.RECORD_BYTES_MAX:,}")
-    if records.headers is not None and max(map(len, records.headers)) > limits.RECORD_HEADERS_MAX:
-        raise InvalidArgument(f"a record has at most {limits.RECORD_HEADERS_MAX} headers")
+        keys, headers = records.keys or [None] * records.count, records.headers or [[]] * records.count
+        for value, key, pairs in zip(records.values, keys, headers, strict=True):
+            _check_record_size(len(value) + len(key or b"") + sum(len(n.encode()) + len(d) for n, d in pairs))
+    if records.headers is not None:
+        most = max(map(len, records.headers))
+        longest = max((len(name) for pairs in records.headers for name, _ in pairs), default=0)
+        _check_header_bounds(most, longest)
     return size
+
+
+def _check_record_size(size: int) -> None:
+    if size > limits.RECORD_BYTES_MAX:
+        raise InvalidArgument(f"a record of {size:,} bytes: at most {limits.RECORD_BYTES_MAX:,}")
+
+
+def _check_moments(*moments: int) -> None:
+    for moment in moments:
+        if not -_INT64_MAX <= moment <= _INT64_MAX:
+            raise InvalidArgument(f"timestamp {moment} does not fit into 64 bits")
+
+
+def _check_header_bounds(most: int, longest: int) -> None:
+    if most > limits.RECORD_HEADERS_MAX:
+        raise InvalidArgument(f"a record has at most {limits.RECORD_HEADERS_MAX} headers, not {most:,}")
+    if longest > limits.HEADER_NAME_CHARS_MAX:
+        raise InvalidArgument(f"a header's name has at most {limits.HEADER_NAME_CHARS_MAX} characters, not {longest:,}")
+
+
+def _check_headers(columns: pa.RecordBatch) -> None:
+    headers = columns.column("headers")
+    elements = headers.flatten()
+    if len(elements):
+        longest = pc.max(pc.utf8_length(elements.flatten()[0])).as_py()
+        _check_header_bounds(pc.max(pc.list_value_length(headers)).as_py(), longest)
+
+
+def _record_sizes(columns: pa.RecordBatch) -> pa.Array:
+    """The bytes of each record."""
+    sizes = pc.binary_length(columns.column("value")).cast(pa.int64())
+    sizes = pc.add(sizes, pc.fill_null(pc.binary_length(columns.column("key")), 0))
+    headers = columns.column("headers")
+    elements = headers.flatten()
+    if len(elements):
+        names, values = elements.flatten()
+        weights = pc.add(pc.binary_length(names).cast(pa.int64()), pc.binary_length(values))
+        upto = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(weights)])
+        ends = pc.subtract(headers.offsets, headers.offsets[0])
+        sizes = pc.add(sizes, pc.subtract(upto.take(ends[1:]), upto.take(ends[:-1])))
+    return sizes
+
+
+def compressed(body: memoryview) -> bool:
+    """Whether an Arrow record batch message says that its buffers are. ValueError if it is no such message.
+
+    No reader of Arrow's says so before it has them decompressed; so this looks into the message's flatbuffer itself.
+    """
+    try:
+        marker, length = struct.unpack_from("<ii", body, 0)
+        start = 8
+        if marker != -1:  # of the time before there was a marker
+            start, length = 4, marker
+        metadata = body[start : start + length] if length > 0 else body[:0]
+        message = struct.unpack_from("<I", metadata, 0)[0]
+        kind = _field(metadata, message, 1)
+        batch = _field(metadata, message, 2)
+        if not kind or metadata[kind] != _RECORD_BATCH or not batch:
+            raise ValueError("it is no record batch")
+        batch += struct.unpack_from("<I", metadata, batch)[0]
+        return bool(_field(metadata, batch, 3))
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"it is no message: {error}") from error
+
+
+def _field(table: memoryview, at: int, number: int) -> int:
+    """Where a field of a flatbuffer's table is; 0 if it is not there."""
+    layout = at - struct.unpack_from("<i", table, at)[0]
+    if layout < 0:
+        raise IndexError("a table without a layout")
+    size = struct.unpack_from("<H", table, layout)[0]
+    place = 4 + 2 * number
+    offset: int = struct.unpack_from("<H", table, layout + place)[0] if place + 2 <= size else 0
+    return at + offset if offset else 0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable
+
+_log = logging.getLogger("braidlog.server")
 
 
 class Crossing:
@@ -26,4 +29,8 @@ class Crossing:
     def _arrive(self) -> None:
         self._under_way = False  # first, so that whoever finds it set is still carried along
         while self._calls:
-            self._calls.popleft()()
+            call = self._calls.popleft()
+            try:
+                call()
+            except Exception:  # the others are to arrive all the same
+                _log.exception("what was to be done on the loop failed")

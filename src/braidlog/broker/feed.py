@@ -97,7 +97,10 @@ class LogFeed:
             return
         if isinstance(answer, Parts):
             self._next = answer.next
-            self.readable = max(self.readable, answer.readable)
+            if not answer.parts:
+                self.readable = answer.readable
+            elif self.readable != GONE.readable:  # it may have ended while this was fetched
+                self.readable = max(self.readable, answer.readable)
             if answer.parts:
                 self._credit -= sum(part.length for part in answer.parts)
                 self._push(answer, body)

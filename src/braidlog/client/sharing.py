@@ -46,9 +46,12 @@ class Share:
 
     def _wait(self) -> None:
         """Sleep until somebody knocks, or until it is over."""
-        knocking, _, _ = select.select([self._listening.fileno(), self._wake_read], [], [])
+        poll = select.poll()
+        poll.register(self._listening.fileno(), select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        poll.poll()
         with self._lock:
-            if self._wake_read not in knocking and not self._closing:
+            if not self._closing:
                 from braidlog.broker.local import LocalService
                 from braidlog.broker.threaded import ServerThread
 
@@ -77,6 +80,7 @@ class Share:
     def disown(self) -> None:
         """In a forked child: the door is the parent's."""
         self._closing = True
+        self._lock = threading.Lock()  # whoever held it is not here
         with contextlib.suppress(OSError):
             os.close(self._listening.detach())
 

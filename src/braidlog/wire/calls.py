@@ -58,7 +58,7 @@ class Call:
 class Calls:
     """All calls of one client over one connection after the other."""
 
-    def __init__(self, client: bytes, name: str) -> None:
+    def __init__(self, client: bytes, name: str, link: bytes = b"") -> None:
         self.out: list[bytes | memoryview] = []
         self.finished: list[tuple[Call, Answer | BraidError, memoryview]] = []
         self.seen = 0
@@ -66,6 +66,7 @@ class Calls:
         self.leaving = False  # the server said goodbye
         self._client = client
         self._name = name
+        self._link = link
         self._parser = Parser()
         self._preface = b""
         self._calls: dict[int, Call] = {}
@@ -116,7 +117,7 @@ class Calls:
         self._parser = Parser()
         self._preface = b""
         self.leaving = False
-        hello = messages.encode(Hello(self._client, self._floor(), self._name))
+        hello = messages.encode(Hello(self._client, self._floor(), self._name, self._link))
         self.out = [PREFACE, *frames.encode(Kind.REQUEST, 0, self.seen, hello)]
 
     def receive(self, data: bytes) -> None:

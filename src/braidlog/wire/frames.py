@@ -70,18 +70,15 @@ class Parser:
 
     def __init__(self, *, frame_bytes_max: int = limits.WIRE_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._parts: list[bytes] = []  # of a frame that is not whole yet
-        self._have = 0
+        self._rest = bytearray()  # of a frame that is not whole yet: one piece, however small those are that arrive
         self._need = HEADER_BYTES
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        if self._parts:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
+    def feed(self, data: bytes | bytearray) -> Iterator[Frame]:
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._need:
                 return
-            data = b"".join(self._parts)  # only once a frame's length is reached: a large one is joined once
-            self._parts.clear()
+            data, self._rest = self._rest, bytearray()
         view = memoryview(data)
         at, end = 0, len(data)
         while end - at >= HEADER_BYTES:
@@ -109,13 +106,12 @@ class Parser:
         else:
             self._need = HEADER_BYTES
         if at < end:
-            self._parts.append(bytes(view[at:]))
-        self._have = end - at
+            self._rest = bytearray(view[at:])
 
     @property
-    def midway(self) -> bool:
-        """Whether the stream stands inside a frame."""
-        return self._have > 0
+    def held(self) -> int:
+        """The bytes of a frame that is not whole yet."""
+        return len(self._rest)
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}

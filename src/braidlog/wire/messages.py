@@ -28,6 +28,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     client: bytes
     floor: int = 0
     name: str = ""  # for people: a program and a process
+    link: bytes = b""  # one at a time has a connection: a newer one ends the older. Empty: any number have
 
 
 class Append(Struct, tag="append", array_like=True, frozen=True):

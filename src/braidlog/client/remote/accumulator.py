@@ -26,13 +26,14 @@ Send = Callable[[c.Append, Batch, list[Pending]], None]
 class _Gathered:
     """One log's batch in the making, and how many are under way."""
 
-    __slots__ = ("batches", "command", "due", "members", "size", "under_way")
+    __slots__ = ("batches", "command", "count", "due", "members", "size", "under_way")
 
     def __init__(self) -> None:
         self.command: c.Append | None = None
         self.batches: list[Batch] = []
         self.members: list[Pending] = []
         self.size = 0
+        self.count = 0
         self.due = 0.0
         self.under_way = 0
 
@@ -50,7 +51,12 @@ class Accumulator:
 
     def add(self, command: c.Append, batch: Batch, pending: Pending) -> None:
         """Send it soon, with others."""
-        alone = bool(command.writer) or command.expected_tail != NONE or command.size > limits.LINGER_BYTES_MAX
+        alone = (
+            bool(command.writer)
+            or command.expected_tail != NONE
+            or command.size > limits.LINGER_BYTES_MAX
+            or command.count > limits.LINGER_RECORDS_MAX
+        )
         with self._lock:
             if self._closed:
                 raise Unavailable("this braid is closed: open it again")
@@ -59,8 +65,10 @@ class Accumulator:
                 gathered = self._logs[command.log] = _Gathered()
             if not alone:
                 self._gather(gathered, command, batch, pending)
-                due = gathered.size >= limits.LINGER_BYTES_MAX or (
-                    not self._linger and gathered.under_way < limits.LINGER_BATCHES_UNDER_WAY
+                due = (
+                    gathered.size >= limits.LINGER_BYTES_MAX
+                    or gathered.count >= limits.LINGER_RECORDS_MAX
+                    or (not self._linger and gathered.under_way < limits.LINGER_BATCHES_UNDER_WAY)
                 )
         if alone:
             with self._order:
@@ -80,11 +88,11 @@ class Accumulator:
         else:
             # Its records are known under the id of the batch that they went with.
             assert gathered.command is not None
-            offset = sum(member.count for member in gathered.batches)
-            pending.alias = f"{gathered.command.request.hex()}.{offset}.{batch.count}"
+            pending.alias = f"{gathered.command.request.hex()}.{gathered.count}.{batch.count}"
         gathered.batches.append(batch)
         gathered.members.append(pending)
         gathered.size += command.size
+        gathered.count += batch.count
 
     def flush(self, log: int | None = None) -> None:
         """Send what was gathered, of one log or of all."""
@@ -96,7 +104,7 @@ class Accumulator:
                         continue
                     command, batches, members = gathered.command, gathered.batches, gathered.members
                     gathered.command, gathered.batches, gathered.members = None, [], []
-                    size, gathered.size = gathered.size, 0
+                    size, gathered.size, gathered.count = gathered.size, 0, 0
                     gathered.under_way += 1
                 if len(members) > 1:
                     first = members[0]

@@ -20,6 +20,7 @@ from braidlog.embedded.committer import Pending
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan
 from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
 from braidlog.forest.log import Outcome as Kept
 from braidlog.forest.machine import End
 from braidlog.objects.batch import Batch, encode, to_arrow
@@ -105,7 +106,7 @@ class RemoteBackend:
         log: int | None = getattr(command, "log", None)
         link = self.link if log is None else self.link_for(log)
         link.begin(m.Execute(command), b"", self.timeout, waiting.done)
-        answer, _ = waiting.wait(self.timeout)
+        answer, _ = waiting.wait(self.timeout, command)
         if isinstance(answer, BraidError):
             raise answer
         assert isinstance(answer, m.Result)
@@ -155,6 +156,11 @@ class RemoteBackend:
     ) -> None:
         block = command.size > limits.WIRE_BLOCK_BYTES_MIN
         body = memoryview(to_arrow([batch]).serialize()).cast("B") if block else encode(batch)
+        if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
+            raise InvalidArgument(
+                f"a batch of {batch.count:,} records takes {len(body):,} bytes on its way, and at most "
+                f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
+            )
 
         def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
             answered()
@@ -250,6 +256,8 @@ class RemoteBackend:
         at = low
         while at < stop:
             parts, body = self.ask_for(m.Read(log_id, at, stop), m.Parts)
+            if not parts.parts:
+                raise Unavailable(f"log {info.name!r} changed while it was read: try again")
             entries += entries_of(parts, body)
             at = parts.next
         return Diff(log=info.name, fork_point=info.fork_point, entries=entries, truncated=stop < info.readable_tail)
@@ -336,6 +344,8 @@ class RemoteBackend:
 
     def close(self) -> None:
         self._closed = True
+        if self.link.disowned:
+            return
         self._accumulator.close()
         if self._routes is not None:
             self._routes.close()
@@ -357,10 +367,14 @@ class _Waiting:
         self._answer = (answer, body)
         self._gate.release()
 
-    def wait(self, timeout: float) -> tuple[m.Answer | BraidError, memoryview]:
+    def wait(self, timeout: float, change: c.Command | None = None) -> tuple[m.Answer | BraidError, memoryview]:
         # A little longer than the call itself may take: that one knows better what to say of it.
         if not self._gate.acquire(timeout=timeout + limits.CONNECT_TIMEOUT_S) or self._answer is None:
-            raise Unavailable(f"the service did not answer within {timeout:g} s")
+            why = f"the service did not answer within {timeout:g} s"
+            if change is not None:
+                request: bytes = getattr(change, "request", b"")
+                raise OutcomeUnknown(f"{why}: it may still happen", request_id=request.hex())
+            raise Unavailable(why)
         return self._answer
 
 
@@ -380,4 +394,4 @@ def finish(members: list[Pending], answer: m.Answer | BraidError) -> None:
         assert isinstance(member.command, c.Append)
         count = member.command.count
         member.finish(c.Appended(result.log, at, count, result.block, result.withheld))
-        at += count
+        at += count if at != NONE else 0

@@ -34,7 +34,8 @@ class RemoteCursor:
         self._lock = threading.Lock()
         self._arrived: deque[tuple[m.Parts, memoryview]] = deque()
         self._ending: EndOfLog | None = None
-        self._call: Call | None = None
+        self._call: Call | None = None  # the latest
+        self._subscribed = False  # it was begun, and not lost
         self._link = backend.link
         self._caught_up_at = -1
         self.ahead: deque[Record] = deque()
@@ -60,7 +61,7 @@ class RemoteCursor:
 
     def idle(self) -> bool:
         """Whether a fetch would find nothing new."""
-        return not self._arrived and self._ending is None and not self._closed and self._call is not None
+        return not self._arrived and self._ending is None and not self._closed and self._subscribed
 
     def fetch(self) -> int | None:
         """Take what was pushed. Returns the version to wait on if there was nothing, else None."""
@@ -68,7 +69,7 @@ class RemoteCursor:
             self._end = EndOfLog("closed", self._next)
             return None
         seen = self._backend.arrivals
-        if self._call is None and self._ending is None:
+        if not self._subscribed and self._ending is None and not self._arrived:
             self._subscribe()
             self._await_promised()
         with self._lock:
@@ -103,6 +104,7 @@ class RemoteCursor:
     def _subscribe(self) -> None:
         try:
             self._promised = None
+            self._subscribed = True  # before it can be lost
             self._link = self._backend.link_for(self._log_id)
             self._call = self._link.begin(
                 m.Subscribe(self._log_id, self._expected, limits.SUBSCRIBE_CREDIT_BYTES),
@@ -116,7 +118,7 @@ class RemoteCursor:
     def _await_promised(self) -> None:
         """So that a new subscription finds what was there before it, without a pause for the round trip."""
         deadline = time.monotonic() + self._backend.timeout
-        while self._call is not None and self._ending is None and not self._closed and not self._arrived:
+        while self._subscribed and self._ending is None and not self._closed and not self._arrived:
             if self._promised is not None and self._promised <= self._expected:
                 return
             seen = self._backend.arrivals
@@ -149,7 +151,7 @@ class RemoteCursor:
                 self._arrived.append((answer, body))
                 self._expected = answer.next
             elif isinstance(answer, Lost):
-                self._call = None  # the next fetch subscribes again, from where this one was
+                self._subscribed = False  # the next fetch subscribes again, from where this one was
             elif isinstance(answer, m.Ending):
                 error = error_of(answer.error) if answer.error is not None else None
                 self._ending = EndOfLog(answer.kind, answer.position, answer.into_name or None, error)

@@ -7,10 +7,12 @@ took too long. Answers are handed to whoever waits, outside all locks.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,8 @@ from braidlog.wire.messages import Note, Request, Welcome
 _RECEIVE_BYTES: Final = 256 * 1024
 _JOIN_BYTES_MAX: Final = 64 * 1024
 _TICK_S: Final = 0.25
+
+_log = logging.getLogger("braidlog")
 
 
 class Address:
@@ -86,7 +90,7 @@ class Link:
 
     def __init__(self, addresses: Sequence[Address], client: bytes, name: str) -> None:
         self._addresses = list(addresses)
-        self._calls = Calls(client, name)
+        self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES))
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._socket: socket.socket | None = None
@@ -103,6 +107,8 @@ class Link:
         self.address: Address | None = None
         self._thread = threading.Thread(target=self._run, name="braidlog-link", daemon=True)
         self._thread.start()
+        self.disowned = False
+        _links.add(self)
 
     @property
     def seen(self) -> int:
@@ -137,6 +143,11 @@ class Link:
         With `soon` another thread sends it, together with what comes close behind: the caller never waits.
         """
         with self._lock:
+            if self.disowned:
+                raise Unavailable(
+                    "this braid belongs to the process that opened it, and this process was forked from that one: "
+                    "open it again here"
+                )
             if self._closing:
                 raise Unavailable("this braid is closed: open it again")
             call = self._calls.begin(request, body, time.monotonic() + timeout, done)
@@ -169,6 +180,17 @@ class Link:
         self._unsent.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(limits.CONNECT_TIMEOUT_S + _TICK_S)
+
+    def disown(self) -> None:
+        """In the child of a fork of the process: the connection is the parent's, and its threads are not here."""
+        self.disowned = self._closing = self._closed = True
+        self._lock = threading.Lock()  # whoever held it is not here
+        self._wanted = threading.Condition(self._lock)
+        self._sending = threading.Lock()
+        connected, self._socket = self._socket, None
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                os.close(connected.detach())
 
     def _send_soon(self) -> None:
         if self._sender is None:
@@ -228,12 +250,14 @@ class Link:
             address = self._addresses[turn % len(self._addresses)]
             turn += 1
             greeted = False
+            began = time.monotonic()
             try:
                 greeted = self._converse(address)
                 self._why = f"the connection to {address} was lost"
             except (OSError, Malformed) as error:
                 self._why = f"cannot reach {address}: {error}"
-            failures = 0 if greeted else failures + 1
+            # One that is lost again and again right after the welcome is not pursued without a pause.
+            failures = 0 if greeted and time.monotonic() - began > limits.RECONNECT_MAX_S else failures + 1
             self._lost()
             if failures and not self._closed:
                 pause = min(limits.RECONNECT_S * 2 ** min(failures // len(self._addresses), 10), limits.RECONNECT_MAX_S)
@@ -259,7 +283,7 @@ class Link:
                 self._calls.connected()
                 self._socket = connected
             self._transmit()
-            began = time.monotonic()
+            began = looked = time.monotonic()
             while not self._closed:
                 try:
                     data = connected.recv(_RECEIVE_BYTES)
@@ -291,11 +315,17 @@ class Link:
                     self._transmit(patiently=False)
                 if leave:
                     return greeted
+                if time.monotonic() - looked > _TICK_S:  # there may always be something to receive
+                    looked = time.monotonic()
+                    self._expire()
             return greeted
         finally:
             with self._lock:
                 self._socket = None
-            connected.close()
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+            with self._sending:  # or its number might go to the next one while somebody still sends to it
+                connected.close()
 
     def _lost(self) -> None:
         with self._lock:
@@ -314,7 +344,22 @@ class Link:
             if self._closing:
                 self._wanted.notify_all()
         for call, answer, body in finished:
-            call.done(call, answer, body)
+            try:
+                call.done(call, answer, body)
+            except Exception:  # of one caller: the others want to be told too
+                _log.exception("what was to be done with the answer to a %s failed", type(call.request).__name__)
+
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    """A forked child shares its parent's sockets, and what it sent over them would be taken for the parent's."""
+    for link in list(_links):
+        link.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def _send(to: socket.socket, pieces: list[bytes | memoryview]) -> None:
