@@ -24,6 +24,7 @@ from braidlog.broker import admission, reading
 from braidlog.broker.conversation import Pieces
 from braidlog.broker.crossing import Crossing
 from braidlog.broker.feed import LogFeed
+from braidlog.broker.pace import Pace
 from braidlog.broker.service import Caller, Feed, Push, Reply, Service
 from braidlog.broker.tracking import GONE, Stamp, Tracking
 from braidlog.embedded.committer import Pending
@@ -31,6 +32,7 @@ from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
+from braidlog.forest.log import Log
 from braidlog.forest.tails import reach
 from braidlog.objects.batch import decode, to_arrow
 from braidlog.wire import messages as m
@@ -41,8 +43,9 @@ _log = logging.getLogger("braidlog.server")
 class LocalService(Service):
     """A Writer for others. To be made on the loop's thread."""
 
-    def __init__(self, writer: Writer, *, role: str = "serve") -> None:
+    def __init__(self, writer: Writer, *, role: str = "serve", pace: Pace | None = None) -> None:
         self.role = role
+        self._pace = pace or Pace()
         self.objects = writer.folder
         self._writer = writer
         self._loop = asyncio.get_running_loop()
@@ -119,6 +122,27 @@ class LocalService(Service):
             self._writer.on_full()
         else:
             self._queue(pending)
+        self._slow_down(caller, command)
+
+    def _slow_down(self, caller: Caller, command: c.Append) -> None:
+        """A client that writes on forks faster than it may is listened to later."""
+        with self._writer.lock:
+            log = self._writer.forest.logs.get(command.log)
+            if log is None or log.kind == "root":
+                return
+            root = self.root_of(log).id
+        pause = self._pace.take(root, command.size, self._loop.time())
+        if pause > 0:
+            caller.pause(pause)
+
+    def root_of(self, log: Log) -> Log:
+        """The root of the tree that it came from; itself, if that is no more."""
+        while log.kind != "root":
+            above = log.parent or self._writer.forest.logs.get(log.origin_id)
+            if above is None:
+                break
+            log = above
+        return log
 
     def _execute(self, caller: Caller, ask: m.Execute, body: memoryview, reply: Reply) -> None:
         del body

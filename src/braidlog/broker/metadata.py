@@ -23,7 +23,6 @@ from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
-from braidlog.forest.log import Log
 from braidlog.wire import messages as m
 from braidlog.wire.faults import fault_of
 
@@ -197,20 +196,13 @@ class MetadataService(LocalService):
     def _kinship(self, ask: m.Kinship) -> m.Kin:
         with self._writer.lock:
             log = self._writer.forest.live(ask.log)
-            return m.Kin(self._root(log).id, log.kind != "root")
-
-    def _root(self, log: Log) -> Log:
-        while True:
-            above = log.parent or self._writer.forest.logs.get(log.origin_id)
-            if above is None or log.kind == "root":
-                return log
-            log = above
+            return m.Kin(self.root_of(log).id, log.kind != "root")
 
     def _route(self, ask: m.Route) -> m.Text:
         by_name = {member.name: member.address for member in self._members.values()}
         with self._writer.lock:
             log = self._writer.forest.live(ask.log)
-            root = self._root(log).id
+            root = self.root_of(log).id
             above = log.parent.id if log.parent is not None else log.origin_id
             parent = None if log.kind == "root" else above
             wants_own = log.dedicated
