@@ -21,8 +21,9 @@ from braidlog.client.ticket import Ticket
 from braidlog.errors import BraidError
 from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, EndOfLog, Info, Outcome, Plan, PlanPart, Retention
 from braidlog.record import Record
+from braidlog.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Ancestor",

@@ -25,7 +25,8 @@ from braidlog.broker.conversation import Pieces
 from braidlog.broker.crossing import Crossing
 from braidlog.broker.feed import LogFeed
 from braidlog.broker.pace import Pace
-from braidlog.broker.service import Caller, Feed, Push, Reply, Service
+from braidlog.broker.service import Caller, Feed, Push, Reply, Service, Standing
+from braidlog.broker.standing import WriterStanding
 from braidlog.broker.tracking import GONE, Stamp, Tracking
 from braidlog.embedded.committer import Pending
 from braidlog.embedded.writer import Writer
@@ -48,6 +49,8 @@ class LocalService(Service):
         self._pace = pace or Pace()
         self.objects = writer.folder
         self._writer = writer
+        self._standing = WriterStanding(writer)
+        self.registry = self._standing.registry
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._turn: list[Pending] = []  # changes of this turn of the loop
@@ -94,6 +97,15 @@ class LocalService(Service):
                 raise InvalidArgument(f"{type(request).__name__} is nothing that a server of role {self.role} answers")
         except BraidError as error:
             reply(error, None)
+
+    def trouble(self) -> str:
+        return self._standing.trouble()
+
+    def standing(self) -> Standing:
+        return self._standing.standing()
+
+    def name_of(self, log: int) -> str:
+        return self._writer.name_of(log)
 
     def close(self) -> None:
         self._unwatch()

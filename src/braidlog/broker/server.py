@@ -20,8 +20,14 @@ from typing import Final, cast
 from braidlog import limits
 from braidlog.broker import conversation as conv
 from braidlog.broker.conversation import Conversation, Pieces
+from braidlog.broker.measuring import Meter, ServerMeasures
 from braidlog.broker.service import Caller, Feed, Service
+from braidlog.broker.status import report
 from braidlog.errors import BraidError, Unavailable
+from braidlog.observe.http import Endpoint, Health
+from braidlog.observe.logs import Event
+from braidlog.observe.metrics import Registry
+from braidlog.version import VERSION
 from braidlog.wire.messages import (
     Answer,
     Append,
@@ -64,6 +70,9 @@ class Server:
         self._links: dict[bytes, Connection] = {}
         self._ending = False
         self._dirty: list[Connection] = []
+        self._began = self._loop.time()
+        self._beside: list[Endpoint] = []
+        self.measures = ServerMeasures(self)
         self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
 
     async def listen_tcp(self, host: str, port: int) -> tuple[str, int]:
@@ -71,6 +80,7 @@ class Server:
         listener = await self._loop.create_server(lambda: Connection(self), host, port)
         self._listeners.append(listener)
         where: tuple[str, int] = listener.sockets[0].getsockname()[:2]
+        _log.info(Event("start", server=self.name, role=self.service.role, address=f"{where[0]}:{where[1]}"))
         return where
 
     async def listen_on(self, bound: socket.socket) -> None:
@@ -82,6 +92,7 @@ class Server:
         """Answer what was asked, take nothing more, and close."""
         self._ending = True
         self._sweep.cancel()
+        _log.info(Event("stopping", server=self.name, connections=len(self.connections), grace_s=grace_s))
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
@@ -96,6 +107,10 @@ class Server:
         for connection in list(self.connections):
             connection.abort()
         self.service.close()
+        self.measures.stop()
+        for endpoint in self._beside:
+            endpoint.close()
+        _log.info(Event("stop", server=self.name, uptime_s=round(self.uptime_s, 3)))
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
@@ -125,10 +140,29 @@ class Server:
     def now(self) -> float:
         return self._loop.time()
 
+    @property
+    def uptime_s(self) -> float:
+        return self._loop.time() - self._began
+
+    @property
+    def registry(self) -> Registry:
+        """All its metrics."""
+        return self.measures.registry
+
+    def health(self) -> Health:
+        """Whether it can take writes."""
+        trouble = "the server is shutting down" if self._ending else self.service.trouble()
+        facts: dict[str, str | int | float] = {"server": self.name, "role": self.service.role, "version": VERSION}
+        return Health(trouble, facts | {"uptime_s": round(self.uptime_s, 3)})
+
+    def accompany(self, beside: Endpoint) -> None:
+        """Close this endpoint last of all."""
+        self._beside.append(beside)
+
     def _drop_stalled(self) -> None:
         for connection in list(self.connections):
             if connection.stalled(self.now - limits.CONNECTION_STALLED_S):
-                connection.drop("it stopped in the middle of something")
+                connection.expel("it stopped in the middle of something")
         self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
 
     def flush_soon(self, connection: Connection) -> None:
@@ -158,6 +192,7 @@ class Connection(asyncio.Protocol):
         self._paused = False  # it asked for too much at once
         self._counted = 0
         self._slowed = 0  # pauses that are not over
+        self._meter = Meter(server)
         self._heard = server.now
         self._held: deque[conv.Do] = deque()  # with large answers, until there is room for those
         self._looking: set[int] = set()  # of those, what is being carried out
@@ -176,6 +211,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._server.now
+        self._meter.received(len(data))
         self._carry_out(self._conversation.receive(data))
 
     def eof_received(self) -> bool:
@@ -225,6 +261,22 @@ class Connection(asyncio.Protocol):
     def who(self) -> str:
         return self._caller.name
 
+    @property
+    def number(self) -> int:
+        return self._meter.number
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._feeds)
+
+    @property
+    def watches(self) -> int:
+        return len(self._watches)
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self._counted
+
     def stalled(self, before: float) -> bool:
         """Whether it owes the rest of something, and nothing of it came since then, though we listen."""
         listening = not (self._paused or self._choked or self._slowed)
@@ -233,6 +285,11 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         self._conversation.end()
         self._touch()
+
+    def expel(self, reason: str) -> None:
+        """Drop it for what it does."""
+        self._meter.dropped(reason, self._caller)
+        self.drop(reason)
 
     def drop(self, reason: str) -> None:
         _log.debug("connection of %s closed: %s", self._caller.name or "a stranger", reason)
@@ -250,6 +307,7 @@ class Connection(asyncio.Protocol):
         self._dirty = False
         out = self._conversation.take_out()
         if out and self._transport is not None and not self._transport.is_closing():
+            self._meter.sent(out)
             self._transport.writelines(out)
         self._serve_held()
 
@@ -262,8 +320,7 @@ class Connection(asyncio.Protocol):
             elif isinstance(effect, conv.Heed):
                 self._heed(effect)
             elif isinstance(effect, conv.Drop):
-                _log.info("dropping the connection of %s: %s", self._caller.name or "a stranger", effect.reason)
-                self.drop(effect.reason)
+                self.expel(effect.reason)
             else:
                 self._paused = isinstance(effect, conv.Pause)
                 self._listen()
@@ -272,6 +329,7 @@ class Connection(asyncio.Protocol):
 
     def _do(self, effect: conv.Do) -> None:
         self._server.requests += 1
+        self._meter.began(effect.number, effect.request)
         if not isinstance(effect.request, _LARGE):
             self._begin(effect)
         elif self._held or not self._may_look():
@@ -351,6 +409,8 @@ class Connection(asyncio.Protocol):
                 ),
                 None,
             )
+        elif isinstance(request, Status):
+            reply(report(self._server), None)
         else:
             self._service.handle(self._caller, request, body, reply)
 
@@ -370,6 +430,7 @@ class Connection(asyncio.Protocol):
         last = isinstance(answer, Ending)
         if last:
             self._feeds.pop(number, None)
+        self._meter.delivered(answer)
         self._conversation.push(number, self._service.seen, answer, body, last=last)
         self._touch()
 
@@ -379,6 +440,7 @@ class Connection(asyncio.Protocol):
 
     def _heed(self, effect: conv.Heed) -> None:
         number, note = effect
+        self._meter.heeded(number, note)
         if isinstance(note, Floor):
             self._caller.floor = max(self._caller.floor, note.floor)
         elif isinstance(note, Cancel):
@@ -395,6 +457,7 @@ class Connection(asyncio.Protocol):
 
     def _reply(self, number: int, answer: Answer | BraidError, body: Pieces | None) -> None:
         self._looking.discard(number)
+        self._meter.answered(number, answer, self._caller)
         if isinstance(answer, BraidError):
             self._conversation.refuse(number, answer, self._service.seen)
             effects = self._conversation.relieved()

@@ -6,14 +6,25 @@ Everything is called on the loop's thread, and answers on it, at once or later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from braidlog.broker.conversation import Pieces
 from braidlog.errors import BraidError
+from braidlog.observe.metrics import Registry
 from braidlog.wire.messages import Answer, Ending, Parts, Request
 
 Reply = Callable[[Answer | BraidError, Pieces | None], None]
 Push = Callable[[Parts | Ending, Pieces | None], None]
+
+
+Cell: TypeAlias = int | float | str | None
+
+
+class Standing(NamedTuple):
+    """What a service says of itself besides its metrics: values by name, and rows of tables by the tables' names."""
+
+    values: dict[str, int | float | str]
+    rows: dict[str, list[dict[str, Cell]]]
 
 
 class Caller:
@@ -42,7 +53,11 @@ class Feed(Protocol):
         """Nobody listens any more."""
 
 
+_NO_METRICS: Final = Registry()
+
+
 class Service(Protocol):
+    registry: Registry = _NO_METRICS  # the metrics of what stands behind the server
     role: str
     objects: str | None  # the folder of the objects, if they are files
 
@@ -70,6 +85,19 @@ class Service(Protocol):
 
     def left(self, caller: Caller) -> None:
         """A connection is gone."""
+
+    def trouble(self) -> str:
+        """Why no writes can be taken now; empty if they can."""
+        return ""
+
+    def standing(self) -> Standing:
+        """How things are, in bounded size and time."""
+        return Standing({}, {})
+
+    def name_of(self, log: int) -> str:
+        """The name of a log that lives or lived, if it is known here; for people who read what is logged."""
+        del log
+        return ""
 
     def close(self) -> None:
         """Let go of everything; nothing is asked for any more."""

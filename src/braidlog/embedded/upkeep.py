@@ -23,6 +23,8 @@ from braidlog.forest.space import Place
 from braidlog.forest.tails import reach
 from braidlog.objects.batch import decode, to_arrow
 from braidlog.objects.format import BlockPlace, ObjectWriter, read_block
+from braidlog.observe import catalog
+from braidlog.observe.logs import Event
 
 _log = logging.getLogger("braidlog.upkeep")
 
@@ -65,7 +67,10 @@ class Upkeep:
         now = writer.clock.now_us()
         with writer.lock:
             overdue = writer.forest.overdue(now)
+            names = [writer.forest.logs[log].name for log in overdue]
         writer.execute_together([c.Expire(log, now) for log in overdue], despite=(Gone,))  # it went with another one
+        for log, name in zip(overdue, names, strict=True):
+            _log.info(Event("expire", log=log, name=name))
         return bool(overdue)
 
     def retain(self) -> bool:
@@ -195,7 +200,6 @@ class Keeper:
         self.upkeep = Upkeep(writer)
         self._wake = threading.Event()
         self._stopping = False
-        self._failing: dict[str, str] = {}
         self._packed_at = writer.clock.monotonic_s()
         self._idle_since = writer.clock.monotonic_s()
         self._seen = writer.version
@@ -246,13 +250,19 @@ class Keeper:
         return True
 
     def _try(self, duty: Callable[[], bool]) -> bool:
-        name = duty.__name__
+        name = duty.__name__.removeprefix("_")
+        failing = self._writer.failing
+        outcome = catalog.FAILED
+        began = self._writer.clock.monotonic_s()
         try:
             done = duty()
+            outcome = catalog.DONE if done else catalog.IDLE
         except (BraidError, OSError) as error:
-            if self._failing.get(name) != str(error):  # say it once, not every second
-                _log.warning("%s failed and will be tried again: %s", name, error)
-            self._failing[name] = str(error)
+            if failing.get(name) != str(error):  # say it once, not every second
+                _log.warning(Event("upkeep_failed", duty=name, error=str(error), then="it will be tried again"))
+            failing[name] = str(error)
             return False
-        self._failing.pop(name, None)
+        finally:
+            self._writer.measures.duties.seen_to(name, outcome, self._writer.clock.monotonic_s() - began)
+        failing.pop(name, None)
         return done

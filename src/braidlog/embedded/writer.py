@@ -21,6 +21,7 @@ from braidlog import limits
 from braidlog.embedded import orphans
 from braidlog.embedded.clock import Clock
 from braidlog.embedded.committer import Committer, Pending
+from braidlog.embedded.measures import WriterMeasures
 from braidlog.embedded.replica import COMMANDS, Replica, closed
 from braidlog.errors import BraidError, Corrupt, Unavailable
 from braidlog.forest import commands as c
@@ -54,6 +55,8 @@ class Writer(Replica):
         self.clock = clock
         self._release = release
         self._closing = False
+        self.measures = WriterMeasures()
+        self.failing: dict[str, str] = {}  # duties behind the scenes that do not get on, and why
         directory.bring_format(files, uuid.uuid4().hex)
         snapshots.sweep_unfinished(files)
         after, forest, payloads = load_snapshot(files)
@@ -170,6 +173,7 @@ class Writer(Replica):
 
     def _tell_of_failure(self) -> None:
         """Whoever waits for room, or for anything to change, waits in vain."""
+        self.measures.commits.failures.add()
         self._tell_of_room()
         self._announce()
 
@@ -192,10 +196,13 @@ class Writer(Replica):
             return self._store_object(writer)
 
     def _write(self, payload: bytes) -> None:
+        began = self.clock.monotonic_s()
         self.log.append(payload)
+        self.measures.committed(self.clock.monotonic_s() - began)
 
     def _apply(self, batch: list[c.Command]) -> list[c.Result | BraidError]:
         answers = self.absorb(batch)
+        self.measures.applied(batch, answers)
         self.commands_since_checkpoint += len(batch)
         if self.inline_bytes >= limits.PACK_BYTES:
             self.on_full()

@@ -1,0 +1,212 @@
+"""What a server counts of its connections and their requests, and what it logs of them.
+
+A connection has a `Meter` and tells it when a request arrived and what it was answered; whatever service stands behind
+the server, the same is counted. Logged are decisions, with who asked for them, and requests that took long; of
+everything else only numbers are kept. For the loop's thread alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, get_args
+
+from braidlog import limits
+from braidlog.errors import Blocked, BraidError, Corrupt, OutcomeUnknown, Timeout, Unavailable
+from braidlog.forest import commands as c
+from braidlog.observe import catalog
+from braidlog.observe.catalog import RequestMeter, Traffic
+from braidlog.observe.logs import Event, request_text
+from braidlog.observe.metrics import Registry
+from braidlog.observe.process import LoopLag, cpu_seconds, resident_bytes
+from braidlog.wire.messages import Answer, Append, Cancel, Ending, Execute, Note, Parts, Request, Result
+
+if TYPE_CHECKING:
+    from braidlog.broker.server import Server
+    from braidlog.broker.service import Caller
+
+_log = logging.getLogger("braidlog.requests")
+
+
+def _tag(message: type) -> str:
+    tag: str = message.__struct_config__.tag  # type: ignore[attr-defined]
+    return tag.replace("-", "_")
+
+
+_REQUESTS: Final[dict[type, str]] = {message: _tag(message) for message in get_args(Request)}
+_COMMANDS: Final[dict[type, str]] = {command: _tag(command) for command in get_args(c.Command)}
+KINDS: Final = tuple(sorted({*_REQUESTS.values(), *_COMMANDS.values()}))
+_LASTING: Final = frozenset({"watch", "await"})  # are answered when something happens: how long that takes says nothing
+_DECISIONS: Final = (c.Promote, c.Squash, c.Drop, c.Trim)
+_OUTCOMES: Final[dict[type[BraidError], str]] = {
+    Blocked: catalog.BLOCKED,
+    Unavailable: catalog.UNAVAILABLE,
+    Timeout: catalog.UNAVAILABLE,
+    OutcomeUnknown: catalog.UNKNOWN,
+    Corrupt: catalog.CORRUPT,
+}
+
+
+def kind_of(request: Request) -> str:
+    """What a request asks for: a change is known by its command."""
+    if isinstance(request, Execute):
+        return _COMMANDS[type(request.command)]
+    return _REQUESTS[type(request)]
+
+
+class ServerMeasures:
+    """The metrics of one server, with those of its service."""
+
+    def __init__(self, server: Server) -> None:
+        self.registry = Registry()
+        self.traffic = Traffic(self.registry, KINDS)
+        catalog.Connections(
+            self.registry,
+            connections=lambda: len(server.connections),
+            in_flight_bytes=lambda: server.bytes_in_flight,
+            subscriptions=lambda: sum(connection.subscriptions for connection in server.connections),
+            watches=lambda: sum(connection.watches for connection in server.connections),
+        )
+        self.process = catalog.Process(
+            self.registry,
+            cpu_seconds=cpu_seconds,
+            resident_bytes=resident_bytes,
+            uptime_seconds=lambda: server.uptime_s,
+        )
+        self.process.is_a(server.service.role)
+        self.registry.include(server.service.registry)
+        self._lag = LoopLag(self.process.lag)
+        self._meters: dict[str, RequestMeter] = {}
+        self._by_type: dict[type, RequestMeter] = {}
+        self._connections = 0
+
+    def stop(self) -> None:
+        self._lag.stop()
+
+    def next_connection(self) -> int:
+        self._connections += 1
+        self.traffic.opened.value += 1
+        return self._connections
+
+    def of(self, request: Request) -> RequestMeter:
+        """What counts requests of this kind."""
+        found = self._by_type.get(type(request))
+        if found is None:
+            kind = kind_of(request)
+            found = self._meters.get(kind)
+            if found is None:
+                found = self._meters[kind] = RequestMeter(self.traffic, kind, timed=kind not in _LASTING)
+            if not isinstance(request, Execute):
+                self._by_type[type(request)] = found
+        return found
+
+
+class Meter:
+    """What one connection counts. `number` names the connection in logs."""
+
+    __slots__ = ("_server", "_traffic", "_under_way", "measures", "number")
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.measures = server.measures
+        self.number = self.measures.next_connection()
+        self._traffic = self.measures.traffic
+        self._under_way: dict[int, tuple[Request, float]] = {}
+
+    def received(self, size: int) -> None:
+        self._traffic.received.value += size
+
+    def sent(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self._traffic.sent.value += sum(map(len, pieces))
+
+    def began(self, number: int, request: Request) -> None:
+        """A request arrived."""
+        self._under_way[number] = request, self._server.now
+
+    def heeded(self, number: int, note: Note) -> None:
+        """Of what was cancelled there will be no answer."""
+        if isinstance(note, Cancel):
+            self._under_way.pop(number, None)
+
+    def answered(self, number: int, answer: Answer | BraidError, caller: Caller) -> None:
+        """It has an answer."""
+        found = self._under_way.pop(number, None)
+        if found is None:
+            return
+        request, began = found
+        meter = self.measures.of(request)
+        if isinstance(answer, BraidError):
+            meter.failed(_OUTCOMES.get(type(answer), catalog.REFUSED))
+        else:
+            meter.ok.value += 1
+            if type(answer) is Parts:
+                self.delivered(answer)
+        if meter.durations is not None:
+            took = self._server.now - began
+            meter.durations.observe(took)
+            if took > limits.SLOW_REQUEST_S:
+                self._tell_slow(number, request, took, answer, caller)
+        if type(request) is Execute and isinstance(request.command, _DECISIONS):
+            self._tell_decision(number, request.command, answer, caller)
+
+    def delivered(self, answer: Parts | Ending) -> None:
+        """Records go to the peer."""
+        if isinstance(answer, Parts):
+            rows = size = 0
+            for part in answer.parts:
+                rows += part.rows
+                size += part.length
+            self._traffic.read_records.value += rows
+            self._traffic.read_bytes.value += size
+
+    def dropped(self, reason: str, caller: Caller) -> None:
+        """The connection is closed for what came over it."""
+        self._traffic.dropped.value += 1
+        _log.warning(Event("connection_dropped", connection=self.number, client=caller.name, reason=reason))
+
+    def _tell_slow(
+        self, number: int, request: Request, took: float, answer: Answer | BraidError, caller: Caller
+    ) -> None:
+        self._traffic.slow.value += 1
+        _log.warning(
+            Event(
+                "slow_request",
+                kind=kind_of(request),
+                seconds=round(took, 6),
+                outcome=type(answer).__name__ if isinstance(answer, BraidError) else catalog.OK,
+                request=request_text(_id_of(request), self.number, number),
+                client=caller.name,
+                client_id=caller.client.hex(),
+            )
+        )
+
+    def _tell_decision(self, number: int, command: c.Command, answer: Answer | BraidError, caller: Caller) -> None:
+        assert isinstance(command, _DECISIONS)
+        result = answer.result if isinstance(answer, Result) else None
+        ended = result.ended if isinstance(result, c.Promotion) else result.logs if isinstance(result, c.Ended) else []
+        _log.info(
+            Event(
+                _COMMANDS[type(command)],
+                log=command.log,
+                name=self._server.service.name_of(command.log),
+                outcome=_decision(answer, result),
+                ended=len(ended) or None,
+                before=command.before if isinstance(command, c.Trim) else None,
+                request=request_text(command.request, self.number, number),
+                client=caller.name,
+                client_id=caller.client.hex(),
+            )
+        )
+
+
+def _decision(answer: Answer | BraidError, result: c.Result | None) -> str:
+    if isinstance(answer, BraidError):
+        return f"{type(answer).__name__}: {answer}"
+    return "not promoted" if isinstance(result, c.Promotion) and not result.promoted else catalog.OK
+
+
+def _id_of(request: Request) -> bytes:
+    if isinstance(request, Append | Execute):
+        found: bytes = getattr(request.command, "request", b"")
+        return found
+    return b""
