@@ -90,13 +90,13 @@ class Calls:
     # --- calling -------------------------------------------------------------------------------------------------
 
     def begin(self, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> Call:
+        if isinstance(request, Change):
+            self._newest = max(self._newest, _number_of(request))
         self._number = (self._number + 1) % _NUMBERS or 1
         while self._number in self._calls:
             self._number = (self._number + 1) % _NUMBERS or 1
         call = Call(self._number, request, body, deadline, done)
         self._calls[call.number] = call
-        if isinstance(request, Change):
-            self._newest = max(self._newest, _number_of(request))
         if self.welcome is not None and not self.leaving:
             self._send(call)
         return call

@@ -1,0 +1,296 @@
+"""A client's half of a connection: what was lost is sent again in order, and what became of a change is told truly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from braidlog import limits
+from braidlog.errors import BraidError, Gone, InvalidArgument, OutcomeUnknown, Unavailable
+from braidlog.forest import commands as c
+from braidlog.forest.commands import NONE
+from braidlog.wire import calls as calls_module
+from braidlog.wire import frames
+from braidlog.wire import messages as m
+from braidlog.wire.calls import Call, Calls, Lost
+from braidlog.wire.faults import fault_of
+from braidlog.wire.frames import PREFACE, Kind, Malformed, Parser
+
+CLIENT = b"8 bytes."
+WELCOME = m.Welcome("s", "serve", None, 1)
+
+
+def append(number: int) -> m.Append:
+    return m.Append(c.Append(1, 1, 1, 0, 0, request=CLIENT + number.to_bytes(8, "big")))
+
+
+def create(number: int) -> m.Execute:
+    return m.Execute(c.Create(f"log-{number}", 0, request=CLIENT + number.to_bytes(8, "big")))
+
+
+def ignored(*_: Any) -> None:
+    pass
+
+
+class Line:
+    """Calls, and the server that they are sent to."""
+
+    def __init__(self) -> None:
+        self.calls = Calls(CLIENT, "tests", b"link")
+        self._parser = Parser()
+
+    def begin(self, request: m.Request, deadline: float = 100.0) -> Call:
+        return self.calls.begin(request, b"", deadline, ignored)
+
+    def connect(self, *, seen: int = 0, welcome: bool = True) -> list[tuple[Kind, int, Any]]:
+        self._parser = Parser()
+        self.calls.connected()
+        greeting = b"".join(self.calls.out)
+        self.calls.out = []
+        assert greeting.startswith(PREFACE)
+        heard = self._heard(greeting[len(PREFACE) :])
+        if welcome:
+            self.calls.receive(PREFACE)
+            self.say(Kind.ANSWER, 0, WELCOME, seen=seen)
+        return heard
+
+    def say(self, kind: Kind, number: int, answer: m.Answer, *, seen: int = 0, body: bytes = b"") -> None:
+        self.calls.receive(b"".join(frames.encode(kind, number, seen, m.encode(answer), body)))
+
+    def goodbye(self) -> None:
+        self.calls.receive(b"".join(frames.encode(Kind.GOODBYE, 0, 0, b"")))
+
+    def sent(self) -> list[tuple[Kind, int, Any]]:
+        data = b"".join(self.calls.out)
+        self.calls.out = []
+        return self._heard(data)
+
+    def _heard(self, data: bytes) -> list[tuple[Kind, int, Any]]:
+        return [
+            (
+                frame.kind,
+                frame.number,
+                m.decode_note(frame.head) if frame.kind is Kind.NOTE else m.decode_request(frame.head),
+            )
+            for frame in self._parser.feed(data)
+        ]
+
+    def finished(self) -> list[tuple[Call, m.Answer | BraidError]]:
+        finished, self.calls.finished = self.calls.finished, []
+        return [(call, answer) for call, answer, _ in finished]
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+def test_a_connection_begins_with_who_asks(line: Line) -> None:
+    assert line.connect() == [(Kind.REQUEST, 0, m.Hello(CLIENT, 0, "tests", b"link"))]
+    assert line.calls.welcome == WELCOME
+
+
+def test_what_was_asked_before_there_was_a_connection_is_sent_once_there_is_one(line: Line) -> None:
+    calls = [line.begin(append(1)), line.begin(m.Tail(1)), line.begin(create(2))]
+    assert line.sent() == []
+    line.connect()
+    sent = line.sent()
+    assert [number for _, number, _ in sent] == [call.number for call in calls]
+    assert [request for _, _, request in sent] == [append(1), m.Tail(1), create(2)]  # the first time: no `since`
+
+
+def test_what_was_lost_is_sent_again_in_order_and_only_then_with_what_had_been_seen(line: Line) -> None:
+    line.connect(seen=7)
+    first, second, third = line.begin(append(1)), line.begin(m.Tail(1)), line.begin(create(2))
+    line.say(Kind.ANSWER, second.number, m.Number(1), seen=9)
+    line.sent()
+    line.calls.lost()
+    late = line.begin(append(3))
+    line.connect(seen=20)
+    sent = line.sent()
+    assert [number for _, number, _ in sent] == [first.number, third.number, late.number]
+    assert [request.since for _, _, request in sent] == [7, 7, NONE]
+    line.calls.lost()
+    line.connect(seen=30)
+    assert [request.since for _, _, request in line.sent()] == [7, 7, 20]  # of the first time, however often
+
+
+def test_answers_come_under_their_numbers_and_once(line: Line) -> None:
+    line.connect()
+    first, second = line.begin(m.Tail(1)), line.begin(m.Tail(2))
+    line.say(Kind.ANSWER, second.number, m.Number(2))
+    line.say(Kind.ANSWER, first.number, m.Number(1))
+    line.say(Kind.ANSWER, first.number, m.Number(3))
+    assert line.finished() == [(second, m.Number(2)), (first, m.Number(1))]
+    assert len(line.calls) == 0
+
+
+def test_an_error_is_an_answer(line: Line) -> None:
+    line.connect()
+    call = line.begin(append(1))
+    line.say(Kind.ERROR, call.number, fault_of(Gone("it is", end="dropped")))
+    [(found, error)] = line.finished()
+    assert found is call
+    assert isinstance(error, Gone)
+    assert error.end == "dropped"
+
+
+def test_a_change_that_was_sent_and_not_answered_in_time_is_unknown_and_one_that_was_not_did_not_happen(
+    line: Line,
+) -> None:
+    line.connect()
+    sent, looked, later = line.begin(append(1), 5.0), line.begin(m.Tail(1), 5.0), line.begin(append(2), 9.0)
+    line.calls.lost()
+    unsent = line.begin(append(3), 5.0)
+    line.calls.expire(4.9, "why")
+    assert line.finished() == []
+    line.calls.expire(5.0, "why")
+    told = dict(line.finished())
+    assert isinstance(told[sent], OutcomeUnknown)
+    assert told[sent].request_id == (CLIENT + (1).to_bytes(8, "big")).hex()  # type: ignore[union-attr]
+    assert isinstance(told[looked], Unavailable)
+    assert isinstance(told[unsent], Unavailable)
+    assert len(told) == 3
+    assert line.calls.next_deadline() == 9.0
+    line.calls.fail("closed")
+    [(call, error)] = line.finished()
+    assert call is later
+    assert isinstance(error, OutcomeUnknown)
+
+
+def test_an_answer_to_what_was_given_up_is_nobodys(line: Line) -> None:
+    line.connect()
+    call = line.begin(append(1), 5.0)
+    line.calls.expire(6.0, "why")
+    line.finished()
+    line.say(Kind.ANSWER, call.number, m.Result(c.Appended(1, 0, 1)))
+    assert line.finished() == []
+
+
+def test_a_subscription_is_lost_with_its_connection_and_one_that_was_not_sent_is_not(line: Line) -> None:
+    line.connect()
+    here = line.begin(m.Subscribe(1, 0, 9))
+    line.say(Kind.ANSWER, here.number, m.Number(3))
+    line.say(Kind.PUSH, here.number, m.Parts([], 1, 3))
+    assert [answer for _, answer in line.finished()] == [m.Number(3), m.Parts([], 1, 3)]
+    line.calls.lost()
+    there = line.begin(m.Subscribe(2, 0, 9))
+    [(call, error)] = line.finished()
+    assert call is here
+    assert isinstance(error, Lost)
+    line.calls.lost()
+    assert line.finished() == []
+    line.connect()
+    assert [(number, request) for _, number, request in line.sent()] == [(there.number, m.Subscribe(2, 0, 9))]
+
+
+def test_an_ending_ends_a_subscription(line: Line) -> None:
+    line.connect()
+    call = line.begin(m.Subscribe(1, 0, 9))
+    line.say(Kind.PUSH, call.number, m.Ending("dropped"))
+    assert line.finished() == [(call, m.Ending("dropped"))]
+    assert len(line.calls) == 0
+
+
+def test_notes_are_about_what_is_under_way_over_this_connection(line: Line) -> None:
+    call = line.begin(m.Subscribe(1, 0, 9))
+    line.calls.note(call, m.Credit(5))
+    assert line.sent() == []
+    line.connect()
+    line.sent()
+    line.calls.note(call, m.Credit(5))
+    line.calls.forget(call)
+    line.calls.note(call, m.Cancel())
+    assert line.sent() == [(Kind.NOTE, call.number, m.Credit(5))]
+
+
+def test_after_a_goodbye_nothing_is_sent_and_what_is_left_goes_to_the_next(line: Line) -> None:
+    line.connect()
+    owed = line.begin(append(1))
+    line.sent()
+    line.goodbye()
+    later = line.begin(append(2))
+    assert line.calls.leaving
+    assert line.calls.owed
+    assert line.sent() == []
+    line.say(Kind.ANSWER, owed.number, m.Result(c.Appended(1, 0, 1)))
+    assert not line.calls.owed
+    line.calls.lost()
+    line.connect()
+    assert [number for _, number, _ in line.sent()] == [later.number]
+
+
+# --- the floor ---------------------------------------------------------------------------------------------------
+
+
+def floors(sent: list[tuple[Kind, int, Any]]) -> list[int]:
+    return [message.floor for _, _, message in sent if isinstance(message, m.Floor | m.Hello)]
+
+
+def test_the_floor_is_never_above_a_change_that_is_not_answered(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SETTLE_REQUESTS", 2)
+    line.connect()
+    pending = {number: line.begin(append(number)) for number in (1, 2, 3, 4, 5)}
+    line.sent()
+    answered: set[int] = set()
+    for number in (2, 3, 1, 5):
+        line.say(Kind.ANSWER, pending[number].number, m.Result(c.Done()))
+        answered.add(number)
+        for floor in floors(line.sent()):
+            assert set(range(1, floor)) <= answered
+    line.calls.lost()
+    assert floors(line.connect()) == [4]
+
+
+def test_the_floor_of_who_has_all_answers_is_above_them(line: Line) -> None:
+    line.connect()
+    call = line.begin(append(41))
+    line.say(Kind.ANSWER, call.number, m.Result(c.Done()))
+    line.calls.lost()
+    assert floors(line.connect()) == [42]
+
+
+def test_the_server_is_told_now_and_again(line: Line) -> None:
+    line.connect()
+    told: list[int] = []
+    for number in range(1, 3 * limits.SETTLE_REQUESTS + 1):
+        call = line.begin(append(number))
+        line.say(Kind.ANSWER, call.number, m.Result(c.Done()))
+        told += floors(line.sent())
+    assert told == [n * limits.SETTLE_REQUESTS + 1 for n in (1, 2, 3)]
+
+
+# --- numbers, and servers that are none --------------------------------------------------------------------------
+
+
+def test_numbers_begin_again_and_pass_over_those_under_way(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "_NUMBERS", 5)
+    line.connect()
+    first = [line.begin(m.Tail(1)) for _ in range(3)]
+    assert [call.number for call in first] == [1, 2, 3]
+    line.say(Kind.ANSWER, 2, m.Number(1))
+    assert [line.begin(m.Tail(1)).number for _ in range(2)] == [4, 2]  # never 0, which is the greeting's
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 400 Bad\r\n\r\n",
+        b"braid" + bytes([7, 0, 0]),
+        PREFACE + b"".join(frames.encode(Kind.ANSWER, 0, 0, m.encode(m.Number(1)))),
+        PREFACE + b"".join(frames.encode(Kind.REQUEST, 1, 0, m.encode(m.Tail(1)))),
+        PREFACE + b"".join(frames.encode(Kind.ERROR, 0, 0, m.encode(m.Fault("InvalidArgument", "no")))),
+    ],
+)
+def test_a_server_that_is_none_is_found_out(line: Line, data: bytes) -> None:
+    line.connect(welcome=False)
+    with pytest.raises(Malformed):
+        line.calls.receive(data)
+
+
+def test_a_change_needs_an_id(line: Line) -> None:
+    with pytest.raises(InvalidArgument):
+        line.begin(m.Execute(c.Create("x", 0)))
+    line.connect()
+    assert line.sent() == []
