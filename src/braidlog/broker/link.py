@@ -27,7 +27,8 @@ class MetadataLink:
         self._ended: asyncio.Event = asyncio.Event()
         self._flushing = False
         self._closed = False
-        self.on_connected: Callable[[Welcome], None] = lambda _: None
+        self._calls.on_greeted = lambda welcome: self.on_connected(welcome)
+        self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
         self.on_lost: Callable[[], None] = lambda: None
         self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
         self._ticking: asyncio.Task[Any] = self._loop.create_task(self._tick())
@@ -91,7 +92,6 @@ class MetadataLink:
         self._flush()
 
     def received(self, data: bytes) -> None:
-        greeted = self._calls.welcome is not None
         try:
             self._calls.receive(data)
         except Malformed as error:
@@ -99,8 +99,6 @@ class MetadataLink:
             if self._transport is not None:
                 self._transport.abort()
             return
-        if not greeted and self._calls.welcome is not None:
-            self.on_connected(self._calls.welcome)
         self._hand_out()
         self._flush_soon()
         if self._calls.leaving and not self._calls.owed and self._transport is not None:

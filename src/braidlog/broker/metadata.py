@@ -66,6 +66,7 @@ class MetadataService(LocalService):
         if ask.epoch != NONE and ask.epoch in self._writer.forest.space.admitted:
             self._welcome(caller, ask, ask.epoch, reply)
             return
+        self._members[caller] = Member(ask.name, ask.address, NONE)  # what it binds meanwhile needs no epoch, or waits
         pending = Pending(c.Admit(self._writer.clock.now_us()))
         pending.then(lambda done: self._cross(partial(self._admitted, caller, ask, reply, done)))
         self._queue(pending)

@@ -43,6 +43,7 @@ from braidlog.wire.messages import (
     Locate,
     Number,
     Parts,
+    Ping,
     PlanRange,
     Read,
     Status,
@@ -395,6 +396,8 @@ class Connection(asyncio.Protocol):
             reply(
                 Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX), None
             )
+        elif isinstance(request, Ping):
+            reply(Number(0), None)
         elif isinstance(request, Subscribe):
             self._subscribe(number, request)
         elif isinstance(request, Watch):

@@ -64,6 +64,7 @@ class Calls:
         self.seen = 0
         self.welcome: Welcome | None = None  # while connected and greeted
         self.leaving = False  # the server said goodbye
+        self.on_greeted: Callable[[Welcome], None] = lambda _: None
         self._client = client
         self._name = name
         self._link = link
@@ -201,7 +202,9 @@ class Calls:
         if not isinstance(answer, Welcome):
             raise Malformed("a server that does not say welcome")
         self.welcome = answer
-        for call in self._calls.values():
+        waiting = list(self._calls.values())
+        self.on_greeted(answer)  # what it begins goes before what waited
+        for call in waiting:
             self._send(call)
 
     def _finish(self, call: Call, answer: Answer | BraidError, body: memoryview) -> None:

@@ -156,6 +156,10 @@ class Subscribe(Struct, tag="subscribe", array_like=True, frozen=True):
     credit: int
 
 
+class Ping(Struct, tag="ping", array_like=True, frozen=True):
+    """Whether the server still listens. Answer: Number, of no meaning."""
+
+
 class Route(Struct, tag="route", array_like=True, frozen=True):
     """Where a log is best asked for. Answer: Text, host:port, empty for here."""
 
@@ -219,6 +223,7 @@ Request = (
     | PositionAt
     | Watch
     | Subscribe
+    | Ping
     | Route
     | Join
     | Bind

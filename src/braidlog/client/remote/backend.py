@@ -52,6 +52,7 @@ class RemoteBackend:
         name = f"{os.path.basename(sys.argv[0] if sys.argv else '') or 'python'} {os.getpid()}"
         self._closed = False
         self._name = name[:256]
+        self._addresses = list(addresses)
         self.link = Link(addresses, client, self._name)
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
@@ -77,7 +78,9 @@ class RemoteBackend:
         return answer.value if isinstance(answer, m.Text) else ""
 
     def _open_link(self, address: Address) -> Link:
-        link = Link([address], self.client, self._name)
+        # When that one is gone, any other will do, and is sent what it owed.
+        others = [other for other in self._addresses if str(other) != str(address)]
+        link = Link([address, *others], self.client, self._name)
         link.on_connected = self.announce
         return link
 
@@ -201,6 +204,10 @@ class RemoteBackend:
 
     def consumers(self, log_id: int) -> list[Consumer]:
         return self.ask(m.Consumers(log_id), m.ConsumerList).consumers
+
+    def status(self) -> m.StatusReport:
+        """How the server fares that answers now."""
+        return self.ask(m.Status(), m.StatusReport)
 
     def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome:
         del kept

@@ -21,7 +21,7 @@ from braidlog import limits
 from braidlog.errors import Unavailable
 from braidlog.wire.calls import Call, Calls, Done
 from braidlog.wire.frames import Malformed
-from braidlog.wire.messages import Note, Request, Welcome
+from braidlog.wire.messages import Note, Ping, Request, Welcome
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _JOIN_BYTES_MAX: Final = 64 * 1024
@@ -97,6 +97,7 @@ class Link:
         self._wanted = threading.Condition(self._lock)
         self._closing = False
         self._closed = False
+        self._pinged = False  # it was asked whether it is there
         self._pursue = True  # somebody wants it to be connected
         self._why = "the service did not answer in time"
         self._welcomed = threading.Event()
@@ -283,17 +284,19 @@ class Link:
                 self._calls.connected()
                 self._socket = connected
             self._transmit()
-            began = looked = time.monotonic()
+            began = looked = heard = time.monotonic()
             while not self._closed:
                 try:
                     data = connected.recv(_RECEIVE_BYTES)
                 except TimeoutError:
                     self._expire()
+                    self._mind_silence(time.monotonic() - heard)
                     if not greeted and time.monotonic() - began > limits.CONNECT_TIMEOUT_S:
                         raise TimeoutError("it does not say welcome") from None
                     continue
                 if not data:
                     return greeted
+                heard = time.monotonic()
                 with self._lock:
                     try:
                         self._calls.receive(data)
@@ -327,7 +330,24 @@ class Link:
             with self._sending:  # or its number might go to the next one while somebody still sends to it
                 connected.close()
 
+    def _mind_silence(self, silent_s: float) -> None:
+        """Ask a server that says nothing whether it is there, and give up one that does not answer that either: it may
+        be stopped, or cut off, and others may be well."""
+        with self._lock:
+            if not len(self._calls):
+                return
+            if silent_s > limits.SILENCE_S:
+                raise TimeoutError(f"it said nothing for {silent_s:.1f} s")
+            if silent_s > limits.PING_S and not self._pinged:
+                self._pinged = True
+                self._calls.begin(Ping(), b"", time.monotonic() + limits.SILENCE_S, self._ponged)
+        self._transmit(patiently=False)
+
+    def _ponged(self, *_: object) -> None:
+        self._pinged = False
+
     def _lost(self) -> None:
+        self._pinged = False
         with self._lock:
             self._calls.lost()
         self._hand_out()
