@@ -16,6 +16,7 @@ from braidlog import limits
 from braidlog.broker.server import Server
 from braidlog.broker.service import Service
 from braidlog.errors import Unavailable
+from braidlog.observe.http import serve_http
 
 T = TypeVar("T")
 
@@ -53,6 +54,10 @@ class ServerThread:
 
     def listen_on(self, bound: socket.socket) -> None:
         self._call(self.server.listen_on(bound))
+
+    def listen_http(self, host: str, port: int) -> tuple[str, int]:
+        """Answer `/health` and `/metrics` there."""
+        return self._call(serve_http(self.server, host, port))
 
     def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
         """Answer what was asked, and stop."""

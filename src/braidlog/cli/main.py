@@ -34,6 +34,7 @@ from braidlog.cli.verbs.remove import drop, trim
 from braidlog.cli.verbs.tail import tail
 
 _VERBS = (
+from braidlog.cli.verbs.top import top
     create,
     append,
     read,
@@ -43,6 +44,7 @@ _VERBS = (
     info,
     fork,
     diff,
+    top,
     promote,
     squash,
     renew,
