@@ -21,7 +21,7 @@ class WriterStanding:
         self._writer = writer
         self.registry = Registry()
         self.registry.include(writer.measures.registry)
-        self._forest = catalog.Forest(self.registry)
+        self._forest = catalog.Forest(self.registry, applied=lambda: writer.forest.applied)
         cache = writer.cache
         catalog.Blocks(
             self.registry,
@@ -52,7 +52,6 @@ class WriterStanding:
         now = writer.clock.now_us()
         with writer.lock:
             space = writer.forest.space
-            shown.applied.set(writer.forest.applied)
             shown.inline.set(writer.inline_bytes)
             shown.objects.set(len(space.objects))
             shown.blocks.set(len(space.places))

@@ -72,9 +72,11 @@ class Traffic:
             "braidlog_connections_dropped_total", "Connections closed by the server for what came over them."
         )
         self.read_records = registry.counter(
-            "braidlog_read_records_total", "Records that answers to reads and pushes to subscribers held."
+            "braidlog_read_records_total", "Records that were read or pushed to subscribers."
         )
-        self.read_bytes = registry.counter("braidlog_read_bytes_total", "Bytes of those records, as they travel.")
+        self.read_bytes = registry.counter(
+            "braidlog_read_bytes_total", "Bytes of records that were read or pushed, as they travel."
+        )
 
 
 class Connections:
@@ -99,14 +101,14 @@ class Process:
             "Memory of the process that is resident; where the system does not tell, the most that ever was.",
             read=resident_bytes,
         )
-        registry.gauge("braidlog_uptime_seconds", "Since the server was made.", read=uptime_seconds)
+        registry.gauge("braidlog_uptime_seconds", "Seconds since the server began.", read=uptime_seconds)
         self.lag = registry.histogram(
             "braidlog_loop_lag_seconds",
             f"How late the loop comes to a call that is due every {limits.LOOP_LAG_PERIOD_S:g} s.",
             limits.DURATION_BUCKETS_S,
         )
         self._builds = registry.gauges(
-            "braidlog_build_info", "1, for what this process is.", version=(VERSION,), role=ROLES
+            "braidlog_build_info", "1, with the version and the role of the process.", version=(VERSION,), role=ROLES
         )
 
     def is_a(self, role: str) -> None:
@@ -118,8 +120,10 @@ class Appends:
 
     def __init__(self, registry: Registry) -> None:
         self.batches = registry.counter("braidlog_appends_total", "Batches appended, each atomic.")
-        self.records = registry.counter("braidlog_appended_records_total", "Records in those batches.")
-        self.bytes = registry.counter("braidlog_appended_bytes_total", "Bytes of their keys, values and headers.")
+        self.records = registry.counter("braidlog_appended_records_total", "Records appended.")
+        self.bytes = registry.counter(
+            "braidlog_appended_bytes_total", "Bytes of keys, values and headers of records appended."
+        )
 
 
 class Commits:
@@ -152,7 +156,7 @@ class Duties:
         )
         self._durations = registry.histograms(
             "braidlog_upkeep_duration_seconds",
-            "Of duties that were done or failed.",
+            "How long duties took that were done or failed.",
             limits.DURATION_BUCKETS_S,
             shared=True,
             duty=DUTIES,
@@ -187,30 +191,33 @@ class Blocks:
 class Forest:
     """What lives in a forest, set from one look at it each time somebody asks."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, *, applied: Read) -> None:
         self.logs = registry.gauges("braidlog_logs", "Living logs and forks, by kind.", kind=KINDS_OF_LOG)
         self.held = registry.gauge(
             "braidlog_held_logs",
-            f"Logs that undecided forks hold; of the oldest {limits.STATUS_FORKS_EXAMINED_MAX:,} such forks.",
+            f"Logs that the oldest {limits.STATUS_FORKS_EXAMINED_MAX:,} undecided forks hold.",
         )
         self.oldest = registry.gauge(
             "braidlog_oldest_hold_seconds", "Age of the oldest undecided fork; 0 if there is none."
         )
         self.overdue = registry.gauge(
             "braidlog_overdue_leases",
-            "Undecided forks whose lease has run out and that nobody has ended yet; among the same forks.",
+            "Undecided forks whose lease has run out and that nobody has ended yet; of the oldest "
+            f"{limits.STATUS_FORKS_EXAMINED_MAX:,} undecided forks.",
         )
         self.consumers = registry.gauge(
             "braidlog_consumers", "Consumers that logs keep a position of, without those that a fork inherited only."
         )
         self.lag = registry.gauge(
             "braidlog_consumer_lag_max_records",
-            "Records that the furthest behind of them has yet to see; among the first "
-            f"{limits.STATUS_CONSUMERS_EXAMINED_MAX:,}.",
+            "Records that the consumer furthest behind has yet to see; of the first "
+            f"{limits.STATUS_CONSUMERS_EXAMINED_MAX:,} consumers.",
         )
         self.inline = registry.gauge(
             "braidlog_inline_bytes", "Bytes that ride in the command log and wait to be packed into an object."
         )
         self.objects = registry.gauge("braidlog_objects", "Objects in the store that the forest knows.")
         self.blocks = registry.gauge("braidlog_blocks", "Blocks in objects that logs refer to.")
-        self.applied = registry.gauge("braidlog_applied_commands", "Commands that were ever applied to the forest.")
+        registry.counter(
+            "braidlog_applied_commands_total", "Commands that were ever applied to the forest.", read=applied
+        )
