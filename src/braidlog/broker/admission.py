@@ -65,6 +65,10 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
 def batch(command: c.Append, body: memoryview, client: bytes) -> c.Append:
     """An append whose body is a batch as msgpack: the same with the bytes in it, and what is true of them."""
     found = _appended(command, client)
+    if len(body) > limits.WIRE_BATCH_BYTES_MAX:
+        raise InvalidArgument(
+            f"a batch of {len(body):,} bytes as msgpack: at most {limits.WIRE_BATCH_BYTES_MAX:,}, send it as a block"
+        )
     try:
         records = decode(body)
     except (Corrupt, ValueError) as error:
