@@ -38,6 +38,14 @@ def test_it_starts_at_a_moment(log: Log) -> None:
     assert log.subscribe(begin + timedelta(days=1)).position == 5
 
 
+def test_a_later_one_finds_what_an_earlier_one_found(log: Log) -> None:
+    log.append_many(numbered(3))
+    for _ in range(3):
+        with log.subscribe() as subscription:
+            assert values(subscription.poll(PATIENCE_S)) == numbered(3)
+            assert subscription.poll(0.01) == []
+
+
 def test_zero_is_the_beginning_wherever_that_is(log: Log) -> None:
     log.append_many(numbered(5))
     log.trim(2)

@@ -317,10 +317,10 @@ class BrokerService(Service):
         if position < 0:
             raise InvalidArgument(f"position must not be negative, not {position}")
         feed = LogFeed(self.read, partial(self.end_of, log), log, position, credit, push, ready, accepted)
-        number = self._tracking.add(log, UNKNOWN, self.seen, feed.changed)
+        known = self._tracking.stamp(log) if log in self._awaited else UNKNOWN  # no older than its last change
+        number = self._tracking.add(log, known, self.seen, feed.changed)
         feed.on_close = lambda: self._tracking.remove(log, number)
-        if log in self._awaited:  # what is known of it is no older than its last change
-            feed.readable = self._tracking.stamp(log).readable
+        feed.readable = known.readable
         self._await(log)
         return feed
 
