@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -350,3 +351,46 @@ def test_many_threads_read_through_few_handles(tmp_path: Path) -> None:
         thread.join(10)
     store.close()
     assert wrong == []
+
+
+def test_puts_side_by_side_share_a_sync_that_began_after_each_had_its_name() -> None:
+    events: list[str] = []
+    go_on = threading.Event()
+    begun = threading.Event()
+
+    class Slow(MemoryFiles):
+        def rename(self, old: str, new: str) -> None:
+            super().rename(old, new)
+            events.append("name")
+
+        def sync_dir(self, path: str) -> None:
+            events.append("begin")
+            begun.set()
+            assert go_on.wait(10)
+            super().sync_dir(path)
+            events.append("end")
+
+    store = FileStore(Slow())
+    with ThreadPoolExecutor(4) as threads:
+        puts = [threads.submit(store.put, object_name(1, 1), b"one")]
+        assert begun.wait(10)
+        puts += [threads.submit(store.put, object_name(1, number), b"more") for number in (2, 3, 4)]
+        while events.count("name") < 4:
+            threading.Event().wait(0.001)
+        go_on.set()
+        for put in puts:
+            put.result(10)
+    assert events.count("end") == 2
+    assert events.index("begin", events.index("end")) > max(at for at, event in enumerate(events) if event == "name")
+
+
+def test_a_failed_sync_of_the_folder_fails_every_put_that_waited_for_it() -> None:
+    class Failing(MemoryFiles):
+        def sync_dir(self, path: str) -> None:
+            raise OSError(5, f"no sync of {path}")
+
+    store = FileStore(Failing())
+    for number in (1, 2):
+        with pytest.raises(OSError, match="no sync"):
+            store.put(object_name(1, number), b"x")
+    assert store.list() == []

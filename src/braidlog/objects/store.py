@@ -12,7 +12,7 @@ import errno
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -69,6 +69,7 @@ class FileStore(Store):
         self._files = files
         self._handles_max = handles
         self._lock = threading.Lock()
+        self._named = _SharedSync(lambda: files.sync_dir(FOLDER))
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
     def put(self, name: str, data: Bytes | Sequence[Bytes]) -> None:
@@ -82,7 +83,7 @@ class FileStore(Store):
             self._write(unfinished, [data] if isinstance(data, Bytes) else data)
             self._files.rename(unfinished, path)
             left_over = path
-            self._files.sync_dir(FOLDER)
+            self._named.sync()
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.remove(left_over)
@@ -152,6 +153,42 @@ class FileStore(Store):
         finally:
             with self._lock:
                 handle.leave()
+
+
+class _SharedSync:
+    """Puts side by side wait for the same sync of their folder: one that began after each of them had its name."""
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._sync = sync
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._ended = 0
+        self._failures: dict[int, OSError] = {}  # of the last syncs
+
+    def sync(self) -> None:
+        with self._changed:
+            needed = self._begun + 1
+            while self._ended < needed:
+                if self._ended < self._begun:
+                    self._changed.wait()
+                    continue
+                self._begun += 1
+                self._changed.release()
+                failure: OSError | None = None
+                try:
+                    self._sync()
+                except OSError as error:
+                    failure = error
+                finally:
+                    self._changed.acquire()
+                    self._ended = self._begun
+                    self._failures.pop(self._ended - 2, None)
+                    if failure is not None:
+                        self._failures[self._ended] = failure
+                    self._changed.notify_all()
+            failed = self._failures.get(needed)
+        if failed is not None:
+            raise OSError(failed.errno, failed.strerror) from failed
 
 
 class _Handle:
