@@ -105,7 +105,7 @@ def open_files(
         )
     try:
         keeper = Keeper(writer)
-        door = None if share is None else Share(share, writer)
+        door = None if share is None else _shared(share, writer)
     except BaseException:
         writer.close()
         raise
@@ -116,6 +116,15 @@ def open_files(
         keeper.stop()
 
     return Braid(writer, url, read_only=False, clock=clock, stop=stop)
+
+
+def _shared(where: Path, writer: Writer) -> Share | None:
+    """Let others in; where no socket can be made they stay out, and the writer writes all the same."""
+    try:
+        return Share(where, writer)
+    except Unavailable as error:
+        _log.warning("%s: other processes cannot be let in, and will find it locked: %s", where, error)
+        return None
 
 
 def _nothing() -> None:

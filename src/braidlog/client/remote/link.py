@@ -258,7 +258,8 @@ class Link:
             except (OSError, Malformed) as error:
                 self._why = f"cannot reach {address}: {error}"
             # One that is lost again and again right after the welcome is not pursued without a pause.
-            failures = 0 if greeted and time.monotonic() - began > limits.RECONNECT_MAX_S else failures + 1
+            lasted = time.monotonic() - began > limits.RECONNECT_MAX_S
+            failures = (0 if lasted else 1) if greeted else failures + 1
             self._lost()
             if failures and not self._closed:
                 pause = min(limits.RECONNECT_S * 2 ** min(failures // len(self._addresses), 10), limits.RECONNECT_MAX_S)
