@@ -158,7 +158,7 @@ class RemoteBackend:
         soon: bool = False,
     ) -> None:
         block = command.size > limits.WIRE_BLOCK_BYTES_MIN
-        body = b"" if block else encode(batch)
+        body: bytes | memoryview = b"" if block else encode(batch)
         if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
             block, body = True, memoryview(to_arrow([batch]).serialize()).cast("B")
         if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
