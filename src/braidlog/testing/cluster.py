@@ -1,0 +1,297 @@
+"""A cluster of processes on this machine, for development and for tests: one metadata process and some brokers.
+
+What it is made of stands in `cluster/cluster.json` below the directory, so that whoever comes later finds it again;
+what the processes tell stands beside it, in a file for each. Processes may be killed, stopped and started again one by
+one, and keep their names and ports. A cluster that cannot be started whole leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import msgspec
+
+import braidlog
+from braidlog import config, limits
+from braidlog.errors import AlreadyExists, Corrupt, InvalidArgument, NotFound, Unavailable
+from braidlog.testing.processes import Process, ProcessId
+
+_FOLDER: Final = "cluster"
+_STATE: Final = "cluster.json"
+_LOCK: Final = "LOCK"
+_METADATA: Final = "metadata"
+_LOG_LINES_TOLD: Final = 8
+_SAID: Final = "listening on braid://"
+
+
+class StartFailed(Unavailable):
+    """A process of a cluster ended before it listened. `status` is how, if it ended by itself."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A process, as it stands in the file."""
+
+    name: str
+    role: str
+    pid: int
+    started: str
+    address: str
+    since: str
+
+
+class _State(msgspec.Struct, frozen=True):
+    processes: list[_Kept]
+    version: int = 1
+
+
+class Member:
+    """One process of a cluster."""
+
+    def __init__(self, name: str, role: str, log: Path, process: Process, address: str, since: datetime) -> None:
+        self.name = name
+        self.role = role
+        self.log = log  # what it tells
+        self.process = process
+        self.address = address  # host:port; empty until it listens for the first time
+        self.since = since
+
+    @property
+    def pid(self) -> int:
+        return self.process.id.pid
+
+    @property
+    def state(self) -> str:
+        """`up`, `stopped` or `down`."""
+        return self.process.id.state
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.pid} {self.address} {self.state}>"
+
+
+class Cluster:
+    """Use it as a context manager, or `close` it. Not for several threads at once."""
+
+    def __init__(self, directory: Path, processes: dict[str, Member]) -> None:
+        self.directory = directory
+        self._processes = processes
+
+    # --- beginning and ending ------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, directory: str | os.PathLike[str], brokers: int = limits.CLUSTER_BROKERS_DEFAULT) -> Cluster:
+        """Start a cluster on a directory, which is created if it is not there. AlreadyExists if it has one.
+
+        Without brokers the metadata process serves clients itself.
+        """
+        if not 0 <= brokers <= limits.CLUSTER_BROKERS_MAX:
+            raise InvalidArgument(f"brokers must be between 0 and {limits.CLUSTER_BROKERS_MAX}, not {brokers}")
+        where = Path(directory).absolute()
+        if not (where / "FORMAT").exists():  # our folder in it would make it look like somebody else's
+            braidlog.open(where, serve=False).close()
+        (where / _FOLDER).mkdir(exist_ok=True)
+        cluster = cls(where, {})
+        with cluster._alone():
+            with contextlib.suppress(NotFound):
+                if running := [one for one in cls.find(where).processes.values() if one.state != "down"]:
+                    raise AlreadyExists(
+                        f"{where} has a cluster already, {running[0].name} is process {running[0].pid}: "
+                        "`braid cluster down` ends it"
+                    )
+            try:
+                cluster._start(_METADATA, _METADATA)
+                for number in range(brokers):
+                    cluster._start(f"broker-{number + 1}", "broker")
+            except BaseException:
+                cluster._end(limits.PROCESS_STOP_TIMEOUT_S)
+                raise
+        return cluster
+
+    @classmethod
+    def find(cls, directory: str | os.PathLike[str]) -> Cluster:
+        """The cluster that somebody started on a directory. NotFound if there is none."""
+        where = Path(directory).absolute()
+        path = where / _FOLDER / _STATE
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=_State)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"{where} has no cluster: `braid cluster up` starts one") from None
+        except msgspec.DecodeError as error:
+            raise Corrupt(f"{path} is not what braidlog writes there: {error}; remove it if nothing runs") from error
+        members = {
+            kept.name: Member(
+                kept.name,
+                kept.role,
+                where / _FOLDER / f"{kept.name}.log",
+                Process(ProcessId(kept.pid, kept.started)),
+                kept.address,
+                datetime.fromisoformat(kept.since),
+            )
+            for kept in state.processes
+        }
+        return cls(where, members)
+
+    def close(self, timeout: float = limits.PROCESS_STOP_TIMEOUT_S) -> list[str]:
+        """End all processes: brokers first, gracefully, and what has not ended in time is killed. Safe to call again.
+
+        Answers the names of those that had to be killed.
+        """
+        with self._alone():
+            return self._end(timeout)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> Mapping[str, Member]:
+        """By name: `metadata`, `broker-1` and so on."""
+        return self._processes
+
+    @property
+    def url(self) -> str:
+        """What clients open: all brokers, or the metadata process if there are none."""
+        brokers = [one.address for one in self._processes.values() if one.role == "broker"]
+        return f"braid://{','.join(brokers or [self._processes[_METADATA].address])}"
+
+    # --- what may befall its processes ---------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """SIGKILL. It is gone when this returns."""
+        one = self._member(name)
+        one.process.id.signal(signal.SIGKILL)
+        if not one.process.wait(limits.PROCESS_STOP_TIMEOUT_S):
+            raise Unavailable(f"{name}, process {one.pid}, does not end although it was killed")
+
+    def stop(self, name: str) -> None:
+        """SIGSTOP: it keeps its connections and does nothing, until `resume`."""
+        self._send(name, signal.SIGSTOP)
+        self._member(name).process.id.wait_until("stopped", limits.PROCESS_STOP_TIMEOUT_S)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._send(name, signal.SIGCONT)
+        self._member(name).process.id.wait_until("up", limits.PROCESS_STOP_TIMEOUT_S)
+
+    def terminate(self, name: str, timeout: float = limits.PROCESS_STOP_TIMEOUT_S) -> int | None:
+        """SIGTERM, and wait for its end. Answers its exit status, if it was started here."""
+        self._send(name, signal.SIGTERM)
+        one = self._member(name)
+        if not one.process.wait(timeout):
+            raise Unavailable(f"{name}, process {one.pid}, has not ended within {timeout:g} s")
+        return one.process.exit_status
+
+    def restart(self, name: str) -> None:
+        """Start it again, under its name and at its port, once it listens; if it still runs it is ended first."""
+        one = self._member(name)
+        if one.state == "stopped":
+            self.resume(name)
+        if one.state != "down":
+            self.terminate(name)
+        with self._alone():
+            self._start(name, one.role, one.address)
+
+    def _member(self, name: str) -> Member:
+        try:
+            return self._processes[name]
+        except KeyError:
+            raise NotFound(f"the cluster has no {name}: it has {', '.join(self._processes)}") from None
+
+    def _send(self, name: str, number: signal.Signals) -> None:
+        one = self._member(name)
+        if not one.process.id.signal(number):
+            raise Unavailable(f"{name}, process {one.pid}, does not run any more: restart it")
+
+    # --- starting ------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, role: str, address: str = "") -> None:
+        """Start one and wait until it listens. It is known, and so can be ended, from the first moment."""
+        log = self.directory / _FOLDER / f"{name}.log"
+        began = log.stat().st_size if log.exists() else 0
+        process = Process.start(self._command(name, role, address or "127.0.0.1:0"), log, _environment())
+        one = self._processes[name] = Member(name, role, log, process, address, datetime.now(UTC))
+        self._keep()
+        line = process.first_line(limits.PROCESS_START_TIMEOUT_S)
+        if line is None or not line.startswith(_SAID):
+            process.id.signal(signal.SIGKILL)  # unless it has ended by itself
+            process.wait(limits.PROCESS_STOP_TIMEOUT_S)
+            told = log.read_bytes()[began:].decode("utf-8", "replace").splitlines()[-_LOG_LINES_TOLD:]
+            raise StartFailed("\n".join([f"{name} did not start:", *told]), status=process.exit_status)
+        one.address = line.removeprefix(_SAID)
+        self._keep()
+
+    def _command(self, name: str, role: str, listen: str) -> list[str]:
+        command = [sys.executable, "-m", "braidlog", role, "--name", name, "--listen", listen]
+        if role == _METADATA:
+            return [*command, "--at", str(self.directory)]
+        objects = str(self.directory / "objects")
+        return [*command, "--metadata", self._processes[_METADATA].address, "--objects", objects]
+
+    def _end(self, timeout: float) -> list[str]:
+        """Brokers first, for they need the metadata process to answer what they were asked."""
+        deadline = time.monotonic() + timeout
+        killed: list[str] = []
+        brokers = [one for one in self._processes.values() if one.role == "broker"]
+        others = [one for one in self._processes.values() if one.role != "broker"]
+        for together in (brokers, others):
+            for one in together:
+                one.process.id.signal(signal.SIGTERM)
+                one.process.id.signal(signal.SIGCONT)  # a stopped one would never hear it
+            for one in together:
+                if not one.process.wait(max(0.0, deadline - time.monotonic())):
+                    killed.append(one.name)
+                    self.kill(one.name)
+        self._forget()
+        return killed
+
+    # --- the file ------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        kept = [
+            _Kept(one.name, one.role, one.pid, one.process.id.started, one.address, one.since.isoformat())
+            for one in self._processes.values()
+        ]
+        path = self.directory / _FOLDER / _STATE
+        unfinished = path.with_suffix(".tmp")
+        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(_State(kept))) + b"\n")
+        unfinished.replace(path)
+
+    def _forget(self) -> None:
+        """Remove the file, unless it is already that of a later cluster."""
+        with contextlib.suppress(NotFound):
+            theirs = Cluster.find(self.directory).processes
+            if {one.process.id for one in theirs.values()} <= {one.process.id for one in self._processes.values()}:
+                (self.directory / _FOLDER / _STATE).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While this lasts nobody else starts or ends processes here."""
+        fd = os.open(self.directory / _FOLDER / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would set a role's settings."""
+    known = {setting.environment for settings in config.ROLES.values() for setting in settings} | {config.FILE_VARIABLE}
+    return {name: value for name, value in os.environ.items() if name not in known}
