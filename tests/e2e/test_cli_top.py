@@ -96,11 +96,12 @@ def test_trouble_is_shown(served: Served) -> None:
 
 
 def test_a_shared_directory_is_looked_at_through_its_holder(tmp_path: Path) -> None:
-    with braidlog.open(tmp_path / "logs") as braid:
-        braid.create("orders").append(b"x")
+    with braidlog.open(tmp_path / "logs") as braid, braidlog.open(tmp_path / "logs") as other:
+        braid.create("orders").append(b"of the holder's own")
+        other.log("orders").append(b"through it")
         found = Command(tmp_path / "logs").json("top", "--once")
     assert found["logs"]["root"] == 1
-    assert found["rates"]["appended_records"] > 0
+    assert found["rates"]["appended_records"] * found["uptime_s"] == pytest.approx(2)
 
 
 def test_without_a_service_it_says_so(tmp_path: Path) -> None:

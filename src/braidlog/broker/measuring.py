@@ -8,7 +8,7 @@ everything else only numbers are kept. For the loop's thread alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from time import perf_counter  # the loop's own time may be that of its last turn
 from typing import TYPE_CHECKING, Final, get_args
 
 from braidlog import limits
@@ -67,9 +67,10 @@ class ServerMeasures:
             subscriptions=lambda: sum(connection.subscriptions for connection in server.connections),
             watches=lambda: sum(connection.watches for connection in server.connections),
         )
+        used_before = cpu_seconds()
         self.process = catalog.Process(
             self.registry,
-            cpu_seconds=cpu_seconds,
+            cpu_seconds=lambda: cpu_seconds() - used_before,
             resident_bytes=resident_bytes,
             uptime_seconds=lambda: server.uptime_s,
         )
@@ -102,26 +103,22 @@ class ServerMeasures:
 
 
 class Meter:
-    """What one connection counts. `number` names the connection in logs."""
+    """What one connection counts. `number` names the connection in logs; `received` and `sent` are bytes."""
 
-    __slots__ = ("_server", "_traffic", "_under_way", "measures", "number")
+    __slots__ = ("_server", "_traffic", "_under_way", "measures", "number", "received", "sent")
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.measures = server.measures
         self.number = self.measures.next_connection()
         self._traffic = self.measures.traffic
+        self.received = self._traffic.received
+        self.sent = self._traffic.sent
         self._under_way: dict[int, tuple[Request, float]] = {}
-
-    def received(self, size: int) -> None:
-        self._traffic.received.value += size
-
-    def sent(self, pieces: Sequence[bytes | memoryview]) -> None:
-        self._traffic.sent.value += sum(map(len, pieces))
 
     def began(self, number: int, request: Request) -> None:
         """A request arrived."""
-        self._under_way[number] = request, self._server.now
+        self._under_way[number] = request, perf_counter()
 
     def heeded(self, number: int, note: Note) -> None:
         """Of what was cancelled there will be no answer."""
@@ -142,7 +139,7 @@ class Meter:
             if type(answer) is Parts:
                 self.delivered(answer)
         if meter.durations is not None:
-            took = self._server.now - began
+            took = perf_counter() - began
             meter.durations.observe(took)
             if took > limits.SLOW_REQUEST_S:
                 self._tell_slow(number, request, took, answer, caller)

@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._server.now
-        self._meter.received(len(data))
+        self._meter.received.value += len(data)
         self._carry_out(self._conversation.receive(data))
 
     def eof_received(self) -> bool:
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         self._dirty = False
         out = self._conversation.take_out()
         if out and self._transport is not None and not self._transport.is_closing():
-            self._meter.sent(out)
+            self._meter.sent.value += sum(map(len, out))
             self._transport.writelines(out)
         self._serve_held()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from braidlog import limits
 from braidlog.broker.service import Standing
-from braidlog.embedded.census import Census
 from braidlog.embedded.writer import Writer
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
@@ -31,9 +30,7 @@ class WriterStanding:
             misses=lambda: cache.misses,
         )
         with writer.lock:
-            if writer.measures.census is None:
-                writer.measures.census = Census(writer.forest)
-            self._census = writer.measures.census
+            self._census = writer.measures.watch(writer.forest)
         self.registry.before_collecting(self._refresh)
 
     def trouble(self) -> str:

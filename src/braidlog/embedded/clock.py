@@ -18,5 +18,4 @@ class SystemClock:
     def now_us(self) -> int:
         return time.time_ns() // 1000
 
-    def monotonic_s(self) -> float:
-        return time.monotonic()
+    monotonic_s = staticmethod(time.monotonic)

@@ -95,7 +95,11 @@ class Process:
     """The process, and the loop that serves."""
 
     def __init__(self, registry: Registry, *, cpu_seconds: Read, resident_bytes: Read, uptime_seconds: Read) -> None:
-        registry.counter("braidlog_process_cpu_seconds_total", "Processor time of the whole process.", read=cpu_seconds)
+        registry.counter(
+            "braidlog_process_cpu_seconds_total",
+            "Processor time of the whole process since the server began.",
+            read=cpu_seconds,
+        )
         registry.gauge(
             "braidlog_process_resident_memory_bytes",
             "Memory of the process that is resident; where the system does not tell, the most that ever was.",

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import sys
+from time import perf_counter  # the loop's own time may be that of its last turn
 
 from braidlog import limits
 from braidlog.observe.metrics import Histogram
@@ -45,9 +46,9 @@ class LoopLag:
             self._timer = None
 
     def _next(self) -> None:
-        self._due = self._loop.time() + limits.LOOP_LAG_PERIOD_S
-        self._timer = self._loop.call_at(self._due, self._called)
+        self._due = perf_counter() + limits.LOOP_LAG_PERIOD_S
+        self._timer = self._loop.call_later(limits.LOOP_LAG_PERIOD_S, self._called)
 
     def _called(self) -> None:
-        self._histogram.observe(max(self._loop.time() - self._due, 0.0))
+        self._histogram.observe(max(perf_counter() - self._due, 0.0))
         self._next()
