@@ -71,8 +71,6 @@ OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was
 
 # Processes that serve.
 SETTING_CHARS_MAX: Final = 4096
-HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
-HTTP_TIMEOUT_S: Final = 5.0  # for somebody who asks over HTTP to have asked, and to have read the answer
 PROCESS_START_TIMEOUT_S: Final = 60.0  # for a process of a cluster to say that it listens
 PROCESS_STOP_TIMEOUT_S: Final = 20.0  # for it to end by itself, before it is killed; longer than it may take to answer
 PROCESS_POLL_S: Final = 0.005

@@ -1,8 +1,10 @@
-"""Every verb of `braid`: what it prints where, its JSON, and the status it ends with."""
+"""Every verb of `braid`, on a directory and at a service: what it prints where, its JSON, the status it ends with."""
 
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import braidlog
+from braidlog.broker.local import LocalService
+from braidlog.broker.threaded import ServerThread
 from braidlog.cli import asking, exit_codes
 from braidlog.cli.main import cli
+from tests.e2e.conformance import writer_of
 
 
 class Command:
@@ -36,10 +41,30 @@ class Command:
 
 
 @pytest.fixture
-def braid(tmp_path: Path) -> Command:
-    """An empty log named orders."""
+def directory(tmp_path: Path) -> Command:
+    """A directory with an empty log named orders."""
     command = Command(tmp_path / "logs")
     command("create", "orders")
+    return command
+
+
+@pytest.fixture
+def service() -> Iterator[Command]:
+    """The same at a service."""
+    with braidlog.open("memory://") as served:
+        server = ServerThread(lambda: LocalService(writer_of(served)), "service")
+        host, port = server.listen_tcp("127.0.0.1", 0)
+        command = Command(f"braid://{host}:{port}")
+        command("create", "orders")
+        yield command
+        server.close()
+
+
+@pytest.fixture(params=["directory", "service"])
+def braid(request: pytest.FixtureRequest) -> Command:
+    """Each of the two."""
+    command = request.getfixturevalue(request.param)
+    assert isinstance(command, Command)
     return command
 
 
@@ -384,13 +409,22 @@ def test_with_json_an_error_is_an_object(braid: Command) -> None:
     assert "nowhere" in told["message"]
 
 
-def test_a_second_writer_is_told_who_has_it_while_readers_go_on(braid: Command) -> None:
-    with braidlog.open(braid.place, serve=False) as writer:
+def test_a_second_writer_is_told_who_has_it_while_readers_go_on(directory: Command) -> None:
+    with braidlog.open(directory.place, serve=False) as writer:
         writer.log("orders").append(b"x")
-        assert "this process" in braid("append", "orders", "y", code=exit_codes.LOCKED).stderr
-        assert braid.lines("read", "orders") == ["0\t\tx"]
-        assert braid.json("info", "orders")["tail"] == 1
-        assert braid("doctor").exit_code == 0
+        assert "this process" in directory("append", "orders", "y", code=exit_codes.LOCKED).stderr
+        assert directory.lines("read", "orders") == ["0\t\tx"]
+        assert directory.json("info", "orders")["tail"] == 1
+        assert directory("doctor").exit_code == 0
+
+
+def test_a_service_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        place = f"braid://127.0.0.1:{nobody.getsockname()[1]}"
+    told = Command(place)("ls", code=exit_codes.UNAVAILABLE).stderr
+    assert place.removeprefix("braid://") in told
+    assert Command("braid://")("ls", code=exit_codes.USAGE).stdout == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("verb", [("append", "orders", "x"), ("ls",), ("import", "orders")])

@@ -19,7 +19,8 @@ from braidlog.cli.formats import FORMATS
 from braidlog.cli.main import cli
 
 # Those that run long by design, and what waits by design.
-VERBS = sorted(cli.commands.keys() - {"demo", "bench", "completion"})
+LASTING = {"demo", "bench", "completion", "serve", "metadata", "broker", "cluster"}
+VERBS = sorted(cli.commands.keys() - LASTING)
 NEVER = {"--follow", "-f"}
 WAITS = {"--wait"}
 

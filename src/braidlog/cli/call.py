@@ -1,7 +1,8 @@
 """One call of `braid`: which place it works on, in which form it answers, and how verbs open that place.
 
 `--at` and `--json` may stand before or after the verb. Verbs that only read open a directory read-only, so that they
-work next to a writer; verbs that write never create a directory by the way, except those whose purpose it is.
+work next to a writer; verbs that write never create a directory by the way, except those whose purpose it is. At a
+service, `braid://host:port`, all of them are its clients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from braidlog.config import URL_VARIABLE
 from braidlog.errors import BraidError, NotFound
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-URL_VARIABLE = "BRAIDLOG_URL"
+PLACES = "a directory, file:///path, braid://host:port or memory://"
 
 
 @dataclass
@@ -37,16 +39,27 @@ class Call:
         """Where the logs are."""
         url = self.url if self.url is not None else os.environ.get(URL_VARIABLE)
         if not url:
-            raise click.UsageError(
-                f"which logs? Give --at URL, or set {URL_VARIABLE}. A URL is a directory, file:///path or memory://."
-            )
+            raise click.UsageError(f"which logs? Give --at URL, or set {URL_VARIABLE}. A URL is {PLACES}.")
         return url
 
     def folder(self) -> Path | None:
-        """The directory that the URL names; None for memory."""
+        """The directory that the URL names; None for memory and for a service."""
         from braidlog.client.opening import directory_of
 
-        return directory_of(self.require_url())
+        return None if self.served else directory_of(self.require_url())
+
+    @property
+    def served(self) -> bool:
+        """Whether the URL names a service."""
+        return self.require_url().startswith("braid://")
+
+    def require_folder(self, what: str) -> Path:
+        """The directory, for what can be done with nothing else."""
+        folder = self.folder()
+        if folder is None:
+            why = "is a service" if self.served else "begins empty each time"
+            raise click.UsageError(f"{what}, and {self.require_url()} {why}: give --at DIR")
+        return folder
 
     def open_reading(self) -> Braid:
         """Open to look only."""
@@ -81,6 +94,18 @@ class Verb(click.Command):
         self.params += shared_options()
 
 
+class VerbGroup(click.Group):
+    """A verb with verbs of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
+
+
 def shared_options() -> list[click.Parameter]:
     """`--at` and `--json`, for the command and for each verb."""
     return [
@@ -90,7 +115,7 @@ def shared_options() -> list[click.Parameter]:
             expose_value=False,
             is_eager=True,
             callback=_set_url,
-            help=f"Where the logs are: a directory, file:///path or memory://. Or set {URL_VARIABLE}.",
+            help=f"Where the logs are: {PLACES}. Or set {URL_VARIABLE}.",
         ),
         click.Option(
             ["--json"],

@@ -30,7 +30,7 @@ MEANINGS: Final = {
     CONDITION_FAILED: "a condition does not hold, or the fork was not promoted",
     LOCKED: "another process writes there",
     CORRUPT: "stored bytes are not what was written",
-    UNAVAILABLE: "storage refuses, a time ran out, or the outcome is unknown",
+    UNAVAILABLE: "storage or a port refuses, nobody answers, a time ran out, or the outcome is unknown",
     OUT_OF_RANGE: "no such position: not there yet, or trimmed away",
     INTERRUPTED: "interrupted from the keyboard",
 }

@@ -17,6 +17,7 @@ from braidlog.cli.call import Call, shared_options
 from braidlog.cli.failures import PipeClosed, conclude
 from braidlog.cli.verbs.append import append
 from braidlog.cli.verbs.bench import bench
+from braidlog.cli.verbs.cluster import cluster
 from braidlog.cli.verbs.completion import completion
 from braidlog.cli.verbs.consumers import consumers
 from braidlog.cli.verbs.create import create
@@ -31,10 +32,11 @@ from braidlog.cli.verbs.info import info
 from braidlog.cli.verbs.ls import ls
 from braidlog.cli.verbs.read import read
 from braidlog.cli.verbs.remove import drop, trim
+from braidlog.cli.verbs.serving import broker, metadata, serve
 from braidlog.cli.verbs.tail import tail
+from braidlog.cli.verbs.top import top
 
 _VERBS = (
-from braidlog.cli.verbs.top import top
     create,
     append,
     read,
@@ -42,9 +44,9 @@ from braidlog.cli.verbs.top import top
     consumers,
     ls,
     info,
+    top,
     fork,
     diff,
-    top,
     promote,
     squash,
     renew,
@@ -52,6 +54,10 @@ from braidlog.cli.verbs.top import top
     drop,
     import_,
     export,
+    serve,
+    metadata,
+    broker,
+    cluster,
     doctor,
     demo,
     bench,

@@ -30,7 +30,7 @@ def demo(call: Call) -> None:
     """Show what forks are for, in about ten seconds.
 
     Orders stream in while an agent's bad writes are caught on a fork and squashed, and good ones promoted. In memory,
-    unless --at names a directory (BRAIDLOG_URL does not count here).
+    unless --at names a directory or a service (BRAIDLOG_URL does not count here).
     """
     import braidlog
 

@@ -27,10 +27,7 @@ def doctor(context: click.Context, call: Call) -> None:
     """
     from braidlog.embedded.doctor import examine
 
-    folder = call.folder()
-    if folder is None:
-        raise click.UsageError("memory:// begins empty each time and has nothing to examine: give a directory")
-    report = examine(folder)
+    report = examine(call.require_folder("the doctor examines directories, also while they are served"))
     if call.json:
         write_json({"healthy": report.healthy} | msgspec.to_builtins(report))
     else:

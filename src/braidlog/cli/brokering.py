@@ -1,0 +1,49 @@
+"""`braid broker`: how a broker is made of its settings. The rest of its life is that of every role."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from braidlog.cli.call import Call
+from braidlog.cli.serving import conduct
+from braidlog.config import Address, Settings
+from braidlog.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from braidlog.broker.service import Service
+
+
+def serve_broker(call: Call, settings: Settings) -> None:
+    """Be a broker until told to end. It begins to listen once the metadata process has let it join."""
+
+    async def make(address: Address) -> Service:
+        return await make_broker(settings, address)
+
+    conduct(call, settings, make)
+
+
+async def make_broker(settings: Settings, address: Address) -> Service:
+    """A broker that clients find at `address`, or where it says that they do."""
+    from braidlog.broker.remote import BrokerService
+
+    metadata = settings.address("metadata")
+    assert metadata is not None
+    name = settings.text("name") or f"broker {os.getpid()}"
+    joined = asyncio.Event()
+    broker = BrokerService((metadata.host, metadata.port), name, str(settings.address("advertise") or address))
+    broker.on_ready = joined.set
+    try:
+        await joined.wait()
+        _check_objects(settings.text("objects"), broker.objects)
+    except BaseException:
+        broker.close()
+        raise
+    return broker
+
+
+def _check_objects(wanted: str, found: str | None) -> None:
+    """Objects go where the metadata process looks for them; whoever meant another place is told."""
+    if wanted and (found is None or os.path.realpath(wanted) != os.path.realpath(found)):
+        raise InvalidArgument(f"objects: the metadata process keeps them in {found}, not in {wanted}")

@@ -1,0 +1,121 @@
+"""What the verbs that serve have in common: what is opened, what is said when it is ready, and how it ends.
+
+On stdout stands where the process listens, once it does, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from braidlog.broker import running
+from braidlog.broker.running import Listening, MakeService
+from braidlog.cli.call import Call
+from braidlog.cli.output import flush, say, write_json, write_line
+from braidlog.config import Address, Settings
+from braidlog.errors import InvalidArgument, Locked, Unavailable
+from braidlog.observe.logs import configure_logging
+
+if TYPE_CHECKING:
+    from braidlog import Braid
+    from braidlog.broker.service import Service
+    from braidlog.embedded.writer import Writer
+
+
+def serve_place(call: Call, settings: Settings) -> None:
+    """Serve a directory, or memory, until told to end."""
+    place = OpenPlace(settings.text("at"), settings.role)
+    conduct(call, settings, place.open, release=place.close)
+
+
+def conduct(
+    call: Call,
+    settings: Settings,
+    make_service: MakeService,
+    *,
+    release: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a role with the settings that all roles have."""
+    configure_logging(settings.text("log_format"), settings.text("log_level"))
+    running.conduct(
+        running.run(
+            make_service,
+            settings.text("name") or f"{settings.role} {os.getpid()}",
+            settings.addresses("listen"),
+            ready=lambda listening: _tell(call, listening),
+            release=release,
+            http=settings.address("http"),
+            insecure=settings.flag("insecure"),
+            grace_s=settings.seconds("shutdown_grace_s"),
+        )
+    )
+
+
+def _tell(call: Call, listening: Listening) -> None:
+    if call.json:
+        write_json({"url": listening.url, "http": listening.http})
+    else:
+        for line in listening.lines:
+            write_line(line)
+    flush()
+
+
+class OpenPlace:
+    """A directory that this process writes, shared by its socket too; or memory."""
+
+    def __init__(self, url: str, role: str) -> None:
+        self._url = url
+        self._role = role
+        self._braid: Braid | None = None
+
+    async def open(self, address: Address) -> Service:
+        """In a thread, as it may take long. It is never given up half-way: then nobody would close it."""
+        del address
+        opening = asyncio.ensure_future(asyncio.to_thread(_open, self._url))
+        try:
+            self._braid = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._braid = await opening
+            raise
+        return _local_service(_writer_of(self._braid), self._role)
+
+    def close(self) -> None:
+        if self._braid is not None:
+            self._braid.close()
+
+
+def _local_service(writer: Writer, role: str) -> Service:
+    from braidlog.broker.local import LocalService
+    from braidlog.broker.metadata import MetadataService
+
+    return MetadataService(writer) if role == "metadata" else LocalService(writer, role=role)
+
+
+def _open(url: str) -> Braid:
+    import braidlog
+    from braidlog.client.opening import directory_of, write_directory
+
+    if url.startswith("braid://"):
+        raise InvalidArgument(f"{url} is a service already: --at names the directory to serve, or memory://")
+    where = directory_of(url)
+    if where is None:
+        say("NOTHING IS KEPT: memory:// is for trying things out, and all records are lost when this process ends")
+        return braidlog.open(url)
+    try:
+        return write_directory(where, share=True)
+    except Locked as error:
+        if error.shared:
+            error.add_note(f"that process shares it: `--at {where}` works for every other verb meanwhile")
+        raise
+    except OSError as error:
+        raise Unavailable(f"cannot open {where}: {error}; check the path and its permissions") from error
+
+
+def _writer_of(braid: Braid) -> Writer:
+    from braidlog.embedded.writer import Writer
+
+    backend = braid._session.backend
+    assert isinstance(backend, Writer)  # it was opened for writing, here
+    return backend

@@ -1,0 +1,114 @@
+"""`braid cluster`: several processes on this machine, to develop and to test with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from braidlog import limits
+from braidlog.cli import exit_codes
+from braidlog.cli.call import Call, Verb, VerbGroup, pass_call
+from braidlog.cli.describing import moment_text
+from braidlog.cli.failures import Refused
+from braidlog.cli.output import Json, console, say, write_json, write_line
+
+if TYPE_CHECKING:
+    from braidlog.testing.cluster import Cluster, Member
+
+_NEEDS = "a cluster keeps its logs and its state in a directory"
+
+
+@click.group(cls=VerbGroup)
+def cluster() -> None:
+    """Run several processes on this machine: one for the metadata, and brokers."""
+
+
+@cluster.command(cls=Verb)
+@click.option(
+    "--brokers",
+    type=click.IntRange(0, limits.CLUSTER_BROKERS_MAX),
+    default=limits.CLUSTER_BROKERS_DEFAULT,
+    show_default=True,
+    help="How many brokers; without any, the metadata process serves clients.",
+)
+@pass_call
+def up(call: Call, brokers: int) -> None:
+    """Start a cluster on a directory, and print the URL that clients open. It goes on in the background.
+
+    What its processes tell stands in DIR/cluster, in a file for each. If one of them does not start, none is left.
+    """
+    from braidlog.testing.cluster import Cluster, StartFailed
+
+    try:
+        started = Cluster.start(call.require_folder(_NEEDS), brokers)
+    except StartFailed as error:
+        raise Refused(str(error), error.status if error.status in exit_codes.MEANINGS else exit_codes.FAILED) from error
+    if call.json:
+        write_json({"url": started.url, "processes": _told(started)})
+    else:
+        write_line(started.url)
+
+
+@cluster.command(cls=Verb)
+@pass_call
+@click.pass_context
+def status(context: click.Context, call: Call) -> None:
+    """Show each process of the cluster: whether it is up, where it listens, since when.
+
+    Ends with status 9 if one of them is not up.
+    """
+    from braidlog.testing.cluster import Cluster
+
+    found = Cluster.find(call.require_folder(_NEEDS))
+    if call.json:
+        write_json({"url": found.url, "processes": _told(found)})
+    else:
+        _draw(list(found.processes.values()))
+    whole = all(one.state == "up" for one in found.processes.values())
+    context.exit(exit_codes.OK if whole else exit_codes.UNAVAILABLE)
+
+
+@cluster.command(cls=Verb)
+@pass_call
+def down(call: Call) -> None:
+    """End the cluster: gracefully, and what has not ended after a while is killed. The logs stay."""
+    from braidlog.testing.cluster import Cluster
+
+    found = Cluster.find(call.require_folder(_NEEDS))
+    killed = found.close()
+    if call.json:
+        write_json({"ended": list(found.processes), "killed": list(killed)})
+        return
+    say(f"{', '.join(found.processes)}: ended")
+    if killed:
+        say(f"had to be killed, which loses nothing that was acknowledged: {', '.join(killed)}")
+
+
+def _told(found: Cluster) -> list[Json]:
+    return [
+        {
+            "name": one.name,
+            "role": one.role,
+            "pid": one.pid,
+            "address": one.address,
+            "state": one.state,
+            "since": moment_text(one.since),
+            "log": str(one.log),
+        }
+        for one in found.processes.values()
+    ]
+
+
+def _draw(members: list[Member]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "role", "pid", "address", "state", "since"):
+        table.add_column(title)
+    for one in members:
+        style = None if one.state == "up" else "bold red"
+        table.add_row(
+            one.name, one.role, str(one.pid), one.address, one.state, moment_text(one.since) or "", style=style
+        )
+    console().print(table)

@@ -1,0 +1,53 @@
+"""`braid serve`, `braid metadata` and `braid broker`: the roles that a process can have for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from braidlog.cli.call import Call, pass_call
+from braidlog.cli.role import Role, settings_of
+
+
+@click.command(cls=Role)
+@pass_call
+def serve(call: Call, /, **given: Any) -> None:
+    """Serve a directory to other machines' processes: everything in one process.
+
+    It is opened for writing, and created if it is not there. Prints `listening on braid://HOST:PORT` once it does; that
+    URL is what clients open. SIGTERM and ctrl-C end it when all that was asked is answered.
+    """
+    from braidlog.cli.serving import serve_place
+
+    settings = settings_of(call, "serve", given)
+    if settings is not None:
+        serve_place(call, settings)
+
+
+@click.command(cls=Role)
+@pass_call
+def metadata(call: Call, /, **given: Any) -> None:
+    """Keep the order of all logs, for brokers to ask.
+
+    The same as `braid serve` but for its role: clients talk to brokers, and brokers to this process.
+    """
+    from braidlog.cli.serving import serve_place
+
+    settings = settings_of(call, "metadata", given)
+    if settings is not None:
+        serve_place(call, settings)
+
+
+@click.command(cls=Role)
+@pass_call
+def broker(call: Call, /, **given: Any) -> None:
+    """Serve clients, storing records as objects and asking a metadata process for their order.
+
+    A broker keeps nothing of its own: any number of them share one metadata process and one directory of objects.
+    """
+    from braidlog.cli.brokering import serve_broker
+
+    settings = settings_of(call, "broker", given)
+    if settings is not None:
+        serve_broker(call, settings)
