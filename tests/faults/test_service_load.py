@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from braidlog import aio
-from tests.faults.processes import Child
+from tests.faults.processes import DEADLINE_S, Child
 from tests.faults.service import Served
 
 PROCESSES = 2
@@ -55,8 +55,11 @@ async def client(url: str, number: int, seconds: float) -> dict[bytes, tuple[int
 
 def work_of(url: str, clients: range, seconds: float, parent: Connection) -> None:
     async def all_of_them() -> dict[bytes, tuple[int, int]]:
-        found = await asyncio.gather(*(client(url, number, seconds) for number in clients))
-        return {value: place for told in found for value, place in told.items()}
+        working = asyncio.gather(*(client(url, number, seconds) for number in clients))
+        while not working.done():
+            await asyncio.wait([working], timeout=DEADLINE_S / 4)
+            parent.send("at work")
+        return {value: place for told in working.result() for value, place in told.items()}
 
     parent.send(asyncio.run(all_of_them()))
 
@@ -76,7 +79,8 @@ def bear(folder: Path, clients: int, seconds: float) -> None:
         told: dict[bytes, tuple[int, int]] = {}
         try:
             for child in children:
-                heard = child.hear()
+                while (heard := child.hear()) == "at work":
+                    pass
                 assert isinstance(heard, dict)
                 told.update(heard)
                 assert child.wait() == 0

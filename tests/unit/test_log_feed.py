@@ -124,6 +124,20 @@ def test_who_is_not_ready_gets_nothing_until_it_is() -> None:
     assert stage.positions == [0, 1, 2]
 
 
+def test_what_was_fetched_for_who_is_no_longer_ready_is_not_kept_but_fetched_again() -> None:
+    """Or thousands of subscriptions of one peer that does not read would each have something in memory for it."""
+    stage = Stage(at_once=False)
+    stage.feed.start()
+    stage.reach(3)
+    stage.ready = False
+    stage.answer()
+    assert (stage.pushed, stage.reads) == ([], [])
+    stage.ready = True
+    stage.feed.more(0)
+    stage.answer()
+    assert stage.positions == [0, 1, 2]
+
+
 def test_one_read_at_a_time_and_what_came_meanwhile_is_read_then() -> None:
     stage = Stage(at_once=False)
     stage.feed.start()

@@ -66,6 +66,7 @@ REQUESTS: list[Any] = [
     m.PositionAt(1, -(2**63)),
     m.Watch(1, 2**64 - 1),
     m.Subscribe(1, 2, 3),
+    m.Ping(),
     m.Route(1),
     m.Join("b1", "host:1", 4),
     m.Bind([c.Append(1, 1, 1, 0, 0, b"x", request=ID), c.Settle(b"8 bytes.", 4)], 3),

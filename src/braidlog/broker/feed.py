@@ -95,6 +95,8 @@ class LogFeed:
         self._reading = False
         if self._closed:
             return
+        if isinstance(answer, Parts) and answer.parts and not self._ready():
+            return  # the listener stopped listening while it was fetched: it is fetched again when that is over
         if isinstance(answer, Parts):
             self._next = answer.next
             if not answer.parts:
