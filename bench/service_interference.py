@@ -33,6 +33,8 @@ def measure(options: Options) -> Figure:
         notes=[
             "a bulk reader goes through another log, which stands in the page cache, as fast as it can, in a process "
             "of its own; it shares the cores of the clients, so part of what it costs is theirs and not the server's",
+            "braidlog with the roles apart has the bulk log at the broker that serves the other log too, as all others "
+            "have; or, where a fork is named, on an sFork, at a broker of its own, which has the clients' cores",
             "bulk readers are not equally fast: see their MB/s before comparing what they cost one system and another",
         ],
         log_x=False,
@@ -41,7 +43,7 @@ def measure(options: Options) -> Figure:
     numbers = READERS[:2] if options.quick else READERS
     samples: Samples = defaultdict(list)
     bulk: dict[str, list[float]] = defaultdict(list)
-    with line_up.running(options, figure) as drivers:
+    with line_up.running(options, figure, bulk_readers=True) as drivers:
         for driver in drivers.values():
             driver.fill_for_bulk_read(options.pick(128, 8) * MIB)
             driver.tail_read_latency(count, RECORD_BYTES)  # to warm it

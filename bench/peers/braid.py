@@ -1,11 +1,15 @@
-"""braidlog itself as a service: `braid serve` on a directory, driven by its own client over braid://.
+"""braidlog itself as a service, driven by its own client over braid://: `braid serve`, and the roles apart.
 
-How the server is started stands in `COMMAND` and `serving` alone, and its address is read from what it prints.
+`braid serve` is one process on one directory; how it is started stands in `COMMAND` and `serving` alone, and its
+address is read from what it prints. With the roles apart there are a metadata process, a broker for roots and one for
+forks (`serving_apart`). What serves roots has the servers' cores. The broker for forks has those of the clients: it is
+there to take what is done on forks away from the others, and so it must not have their cores.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import time
@@ -17,9 +21,14 @@ from typing import Final
 import braidlog
 from bench.peers import servers
 from bench.peers.driver import Driver, Seen, Workload, filler, stamped
-from bench.peers.servers import Unavailable
+from bench.peers.servers import Placement, Unavailable, kept_to
+from braidlog.testing.cluster import Cluster
 
 NAME: Final = "braidlog"
+APART: Final = "braidlog, roles apart"
+ON_A_FORK: Final = "fork"
+BROKERS: Final = 2  # one for roots and one for forks
+FORK_BROKER: Final = "broker-2"
 COMMAND: Final = (sys.executable, "-m", "braidlog", "serve")
 _ADDRESS: Final = re.compile(r"(?:braid://)?(127\.0\.0\.1:[1-9]\d*)")
 _START_S: Final = 30.0
@@ -48,11 +57,38 @@ def serving(folder: Path, cores: frozenset[int]) -> Iterator[str]:
         yield f"braid://{address()}"
 
 
+@contextlib.contextmanager
+def serving_apart(folder: Path, cores: frozenset[int]) -> Iterator[str]:
+    """A metadata process and two brokers, at the address that comes back; see above for their cores."""
+    with cluster(folder, Placement(cores, Placement.chosen().client)) as started:
+        yield started.url
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, placement: Placement) -> Iterator[Cluster]:
+    """The same, for whoever wants to know its processes."""
+    with kept_to(placement.server):
+        started = Cluster.start(folder / "data", brokers=BROKERS)
+    with started:
+        move(started.processes[FORK_BROKER].pid, placement.client)
+        yield started
+
+
+def move(pid: int, cores: frozenset[int]) -> None:
+    """A process to other cores, with all the threads that it has; those that it starts later follow."""
+    if hasattr(os, "sched_setaffinity"):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 class BraidService(Driver):
     """A log is a log. A path instead of a braid:// address drives the embedded log, whose readers only look."""
 
-    label = NAME
     durability = "one server, one directory: a batch is synced before it is acknowledged; batches under way share syncs"
+
+    @property
+    def label(self) -> str:
+        return NAME
 
     def __init__(self, address: str, variant: str = "") -> None:
         super().__init__(address, variant)
@@ -113,3 +149,21 @@ class BraidService(Driver):
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+class BraidApart(BraidService):
+    """The same with the roles apart. In the variant ON_A_FORK bulk readers have a fork, which another broker serves."""
+
+    durability = (
+        "brokers and one metadata process, one directory: a batch is synced before it is acknowledged; batches under "
+        "way share syncs"
+    )
+
+    @property
+    def label(self) -> str:
+        return f"{APART}, bulk reader on a fork" if self.variant == ON_A_FORK else APART
+
+    def fill_for_bulk_read(self, size: int) -> None:
+        super().fill_for_bulk_read(size)
+        if self.variant == ON_A_FORK:
+            self._bulk = self._braid.log(self._bulk).sfork(f"{self._bulk}-fork").name

@@ -30,6 +30,7 @@ class System:
     driver: Callable[[str, str], Driver]
     variants: tuple[str, ...] = ("",)  # of the driver
     in_bulk: tuple[str, ...] = ()  # more of them, that differ only in how many records are appended together
+    bulk_readers: tuple[str, ...] = ()  # more of them, that differ only in where bulk readers read
 
 
 ALL: Final = (
@@ -51,6 +52,14 @@ ALL: Final = (
         redis_streams.RedisStreams,
         in_bulk=(redis_streams.CONNECTIONS,),
     ),
+    System(
+        "braid-apart",
+        braid.APART,
+        braid.install,
+        braid.serving_apart,
+        braid.BraidApart,
+        bulk_readers=(braid.ON_A_FORK,),
+    ),
 )
 
 
@@ -65,7 +74,9 @@ def chosen() -> list[System]:
 
 
 @contextlib.contextmanager
-def running(options: Options, figure: Figure, *, in_bulk: bool = False) -> Iterator[dict[str, Driver]]:
+def running(
+    options: Options, figure: Figure, *, in_bulk: bool = False, bulk_readers: bool = False
+) -> Iterator[dict[str, Driver]]:
     """Drivers by label, each with its server up; the figure gets what they promise, and who is missing and why.
 
     All servers are up all the time, so that their work can be interleaved; only one is asked at a time. This process
@@ -85,6 +96,7 @@ def running(options: Options, figure: Figure, *, in_bulk: bool = False) -> Itera
                 continue
             with kept_to(placement.client):  # for the threads that clients start
                 variants = system.variants + (system.in_bulk if in_bulk else ())
+                variants += system.bulk_readers if bulk_readers else ()
                 made = [system.driver(address, variant) for variant in variants]
             for driver in made:
                 stack.callback(driver.close)

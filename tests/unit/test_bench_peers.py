@@ -115,4 +115,4 @@ def test_a_driver_appends_tails_and_reads_in_bulk(tmp_path: Path) -> None:
 def test_every_system_says_what_its_acknowledgement_promises() -> None:
     driver = BraidService("braid://127.0.0.1:1")
     assert "synced before it is acknowledged" in driver.durability
-    assert [system.key for system in line_up.ALL] == ["braid", "kafka", "nats", "redis"]
+    assert [system.key for system in line_up.ALL] == ["braid", "kafka", "nats", "redis", "braid-apart"]
