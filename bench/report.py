@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bench.__main__ import FIGURES
+from bench.__main__ import FIGURES, SERVED, SERVICE
 from bench.harness import RESULTS
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -15,9 +15,8 @@ END: Final = "<!-- end of results -->"
 
 
 def main() -> None:
-    kept = [
-        json.loads((RESULTS / f"{name}.json").read_text()) for name in FIGURES if (RESULTS / f"{name}.json").exists()
-    ]
+    files = [RESULTS / f"{name}.json" for name in FIGURES + SERVED + SERVICE]
+    kept = [json.loads(file.read_text()) for file in files if file.exists()]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}\n\n{_results(kept)}\n{END}{after}")
