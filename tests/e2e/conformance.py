@@ -7,14 +7,19 @@ users' backs happens when a test says `tend`, so nothing in the suite sleeps.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import socket
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
+
+import pytest
 
 import braidlog
 from braidlog.broker.local import LocalService
@@ -28,6 +33,7 @@ from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.objects.memory_files import MemoryFiles
 from braidlog.testing import VirtualClock
+from braidlog.testing.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -250,11 +256,67 @@ class BrokeredSite(ServedSite):
         super()._stop()
 
 
+class ClusterSite(Site):
+    """Real processes, a metadata process and three brokers, started once and emptied after each test.
+
+    What a test would do behind the scenes cannot be done here: such tests are for the other sites.
+    """
+
+    _running: ClassVar[Cluster | None] = None
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        del folder, self.clock
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "clock":
+            raise AttributeError(name)
+        pytest.skip("the clocks of other processes cannot be set")
+
+    @classmethod
+    def _cluster(cls) -> Cluster:
+        if cls._running is None:
+            folder = tempfile.TemporaryDirectory(prefix="braidlog-cluster-")
+            cls._running = Cluster.start(folder.name, brokers=3)
+            atexit.register(folder.cleanup)
+            atexit.register(cls._running.close)
+        return cls._running
+
+    def _open(self) -> braidlog.Braid:
+        return braidlog.open(self._cluster().url)
+
+    def reopen(self, braid: braidlog.Braid) -> braidlog.Braid:
+        braid.close()
+        self._cluster().restart("metadata")
+        return self.open()
+
+    def close(self) -> None:
+        with braidlog.open(self._cluster().url) as braid:
+            for log in list(braid.logs()):
+                with contextlib.suppress(braidlog.errors.NotFound, braidlog.errors.InvalidArgument):
+                    braid.drop(log.name, cascade=True)  # a fork goes with its root
+            for log in list(braid.logs()):  # severed ones whose root was gone before
+                with contextlib.suppress(braidlog.errors.Gone):
+                    log.squash(cascade_severed=True)
+        super().close()
+
+    def writer(self, braid: braidlog.Braid) -> Writer:
+        del braid
+        pytest.skip("nobody can look behind the scenes of other processes")
+
+    def fetch(self, plan: braidlog.Plan, part: braidlog.PlanPart) -> bytes:
+        assert plan.objects is not None
+        assert part.object is not None
+        data = Path(plan.objects, part.object).read_bytes()
+        return data[part.offset : part.offset + part.length]
+
+
 SITES: Final[dict[str, Callable[[Path], Site]]] = {
     "memory": MemorySite,
     "directory": DirectorySite,
     "served": ServedSite,
     "brokered": BrokeredSite,
+    "cluster": ClusterSite,
 }
 
 

@@ -151,6 +151,7 @@ def test_any_printable_name_will_do(log: Log) -> None:
     assert len(log.consumers()) == 3
 
 
+@pytest.mark.parametrize("site", ["brokered", "directory", "memory", "served"], indirect=True)  # whose limits we set
 def test_beyond_so_many_one_has_to_be_forgotten(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSUMERS_PER_LOG_MAX", 2)
     log.commit("a", 0)
