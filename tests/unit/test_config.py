@@ -177,3 +177,10 @@ def test_variables_that_are_no_settings_are_told_and_no_error() -> None:
     environment = {"BRAIDLOG_LISTN": "x", "BRAIDLOG_SERVICE_HOST": "10.0.0.1", "BRAIDLOG_URL": "x", "OTHER": "y"}
     assert config.unknown_variables(environment) == ["BRAIDLOG_LISTN", "BRAIDLOG_SERVICE_HOST"]
     assert resolve("serve", {}, environment).text("at") == "x"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
+    for setting in {one.name: one for known in config.ROLES.values() for one in known}.values():
+        assert f"| `{setting.name}` | `{setting.option}`" in text
+        assert f"`{setting.environment}`" in text

@@ -83,6 +83,8 @@ async def run(
             await door.open(server)
         if aside is not None:
             await aside.open_http(server)
+        for door in doors:
+            _log.info(Event("start", server=name, role=service.role, address=str(door.address)))
         url = f"braid://{','.join(str(door.address) for door in doors)}"
         ready(Listening(url, None if aside is None else f"http://{aside.address}"))
         await ending.wait()
