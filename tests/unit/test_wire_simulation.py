@@ -193,7 +193,7 @@ def play(seed: int) -> tuple[int, int]:
 def test_changes_happen_once_or_are_told_to_be_unknown(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OUTCOMES_KEPT_MAX", remembered)
     monkeypatch.setattr(limits, "SETTLE_REQUESTS", 3)
-    _play_all(range(remembered, remembered + 300))
+    _play_all(range(remembered, remembered + 200))
 
 
 @pytest.mark.soak
