@@ -129,7 +129,7 @@ def test_what_version_1_does_not_know_is_refused_though_its_checksum_is_right(
 
 
 def test_a_large_frame_in_tiny_pieces_takes_its_own_size_and_no_more() -> None:
-    size = 300_000
+    size = 100_000
     data = stream_of([(Kind.REQUEST, 1, 0, b"head", random.Random(1).randbytes(size))])
     parser = Parser()
     tracemalloc.start()
