@@ -166,6 +166,8 @@ class Bridge:
     ) -> tuple[Pending, asyncio.Future[None]]:
         """Queue an append once there is room for it; the future is resolved when it is durable or has failed."""
         deadline = Deadline(limits.COMMIT_TIMEOUT_S if timeout is None else timeout)
+        if not self.backend.near(append.log):
+            await self.run(partial(self.backend.approach, append.log))
         while True:
             seen = self.backend.version
             crowd = self.backend.crowded(append)

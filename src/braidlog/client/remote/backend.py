@@ -71,6 +71,13 @@ class RemoteBackend:
         """The connection that a log is asked for over."""
         return self.link if self._routes is None else self._routes.link(log_id)
 
+    def near(self, log_id: int) -> bool:
+        """Whether it is known who serves the log; `approach` finds out."""
+        return self._routes is None or self._routes.knows(log_id)
+
+    def approach(self, log_id: int) -> None:
+        self.link_for(log_id)
+
     def _route(self, log_id: int) -> str:
         waiting = _Waiting()
         self.link.begin(m.Route(log_id), b"", self.timeout, waiting.done)

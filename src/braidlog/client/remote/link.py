@@ -127,6 +127,12 @@ class Link:
             raise Unavailable(f"no server at {', '.join(map(str, self._addresses))}: {self._why}")
         return self.welcome
 
+    @property
+    def changing(self) -> bool:
+        """Whether a change is under way over it."""
+        with self._lock:
+            return self._calls.changing
+
     def alive(self, patience_s: float) -> bool:
         """Whether it is connected, or becomes so within that time."""
         if self._calls.welcome is not None:

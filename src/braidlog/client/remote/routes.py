@@ -22,41 +22,51 @@ class Routes:
         self._home = home
         self._ask = ask
         self._open_link = open_link
-        self._lock = threading.Lock()
+        self._deciding = threading.Lock()
         self._links: dict[str, Link] = {}
-        self._known: dict[int, tuple[str, float]] = {}  # log -> (address, until when)
+        self._known: dict[int, tuple[Link, float]] = {}  # log -> (its connection, until when)
+
+    def knows(self, log: int) -> bool:
+        """Whether `link` answers without asking anybody."""
+        known = self._known.get(log)
+        return known is not None and known[1] >= time.monotonic()
 
     def link(self, log: int) -> Link:
         """Where to ask for the log."""
-        now = time.monotonic()
         known = self._known.get(log)
-        if known is None or known[1] < now:
-            try:
-                address = self._ask(log)
-            except BraidError:  # whoever asks for the log itself is told better
-                address = ""
+        if known is not None and known[1] >= time.monotonic():
+            return known[0]
+        with self._deciding:
+            known = self._known.get(log)
+            now = time.monotonic()
+            if known is not None and (known[1] >= now or known[0].changing):
+                # What was sent over one connection must not be overtaken by what is sent over another.
+                self._known[log] = (known[0], max(known[1], now + limits.ROUTE_RETRY_S))
+                return known[0]
             if len(self._known) >= limits.ROUTES_KEPT_LOGS:
-                self._known.clear()
-            known = self._known[log] = (address, now + limits.ROUTE_S)
-        return self._connected(known[0], log) if known[0] else self._home
+                self._known = {other: kept for other, kept in self._known.items() if kept[0].changing}
+            link, lasts_s = self._decide(log)
+            self._known[log] = (link, time.monotonic() + lasts_s)
+            return link
 
     def links(self) -> list[Link]:
-        with self._lock:
-            return list(self._links.values())
+        return list(self._links.values())
 
     def close(self) -> None:
         for link in self.links():
             link.close()
 
-    def _connected(self, address: str, log: int) -> Link:
-        with self._lock:
-            link = self._links.get(address)
-            if link is None:
-                link = self._links[address] = self._open_link(parse(address))
-        if link.alive(limits.KNOCK_S):
-            return link
-        self._known[log] = ("", time.monotonic() + limits.ROUTE_RETRY_S)
-        return self._home
+    def _decide(self, log: int) -> tuple[Link, float]:
+        try:
+            address = self._ask(log)
+        except BraidError:  # whoever asks for the log itself is told better
+            return self._home, limits.ROUTE_RETRY_S
+        if not address:
+            return self._home, limits.ROUTE_S
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = self._open_link(parse(address))
+        return (link, limits.ROUTE_S) if link.alive(limits.KNOCK_S) else (self._home, limits.ROUTE_RETRY_S)
 
 
 def parse(address: str) -> Address:
