@@ -34,6 +34,8 @@ from braidlog.forest.commands import NONE
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.files import OsFiles
 from braidlog.objects.store import FileStore, Store, object_name
+from braidlog.observe import catalog
+from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
 from braidlog.wire.calls import Call
 from braidlog.wire.faults import error_of
@@ -73,6 +75,15 @@ class BrokerService(Service):
         self.role = "broker"
         self.objects: str | None = None
         self.cache: reading.Blocks = BlockCache(limits.CACHE_BYTES)
+        self.registry = Registry()
+        self._appends = catalog.Appends(self.registry)
+        catalog.Blocks(
+            self.registry,
+            cached=lambda: len(self.cache),
+            cached_bytes=lambda: self.cache.weight,
+            hits=lambda: self.cache.hits,
+            misses=lambda: self.cache.misses,
+        )
         self._name = name
         self._address = address
         self._clock = clock or SystemClock()
@@ -101,6 +112,9 @@ class BrokerService(Service):
     def ready(self) -> bool:
         """Whether it may take work: the metadata knows it."""
         return self._epoch != NONE and self.link.connected
+
+    def trouble(self) -> str:
+        return "" if self.ready else "the metadata cannot be reached, or does not know this broker yet"
 
     # --- the metadata --------------------------------------------------------------------------------------------
 
@@ -161,8 +175,15 @@ class BrokerService(Service):
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)
-        self._gather(Item(command, command.size + 256, partial(_answer, reply), columns, ask.since))
+        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, ask.since))
         self._slow_down(caller, command)
+
+    def _appended(self, command: c.Append, reply: Reply, result: c.Result | BraidError) -> None:
+        if isinstance(result, c.Appended) and result.block != NONE:  # not one that was there before
+            self._appends.batches.add()
+            self._appends.records.add(command.count)
+            self._appends.bytes.add(command.size)
+        _answer(reply, result)
 
     def _settle(self, caller: Caller) -> None:
         """See LocalService."""
