@@ -46,17 +46,18 @@ class Cores:
     """What serves roots has cores of its own. With four cores or more so has whatever works beside the workload: the
     broker for forks and its clients. With fewer they share a core with the workload's clients, though they would be on
     other machines. There they give way to those (`SCHED_IDLE`), so that what is measured is the service, and not the
-    share of a core that two clients leave each other."""
+    share of a core that two clients leave each other. Whoever does little beside need not (`yielding`)."""
 
     roots: frozenset[int]
     clients: frozenset[int]
     beside: frozenset[int]
+    yielding: bool
 
     @classmethod
-    def chosen(cls) -> Cores:
+    def chosen(cls, *, yielding: bool) -> Cores:
         placement = Placement.chosen()
         spare = frozenset(sorted(placement.client)[1:])
-        return cls(placement.server, placement.client - spare, spare or placement.client)
+        return cls(placement.server, placement.client - spare, spare or placement.client, yielding and not spare)
 
     @property
     def shared(self) -> bool:
@@ -66,18 +67,27 @@ class Cores:
         if not hasattr(os, "sched_setaffinity"):
             return "nothing is kept to any cores: this system cannot do that"
         roots, clients, beside = (",".join(map(str, sorted(of))) for of in (self.roots, self.clients, self.beside))
-        way = "; these share a core with producer and subscriber, and give way to them (SCHED_IDLE)"
+        shared = "; these share a core with producer and subscriber" if self.shared else ""
+        way = ", and give way to them (SCHED_IDLE, and autogroup 19): on a machine that "
+        way += "others use too they get next to nothing, and then nothing is shown"
         return (
             f"the metadata process and the broker of the root are kept to the cores {roots}, producer and subscriber "
             f"to {clients}, the broker for forks and the process that works beside to {beside} (sched_setaffinity)"
-            f"{way if self.shared else ''}"
+            f"{shared}{way if self.yielding else ''}"
         )
 
 
 def give_way(pid: int) -> None:
-    """Let a process, with all its threads, run only when nobody else wants the core."""
+    """Let a process, with all its threads, run only when nobody else wants the core. It leads a session of its own.
+
+    Where the kernel groups processes by session, groups compete first, so that one has to give way too.
+    """
+    if not hasattr(os, "SCHED_IDLE"):
+        return
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("19")
 
 
 # --- processes beside -------------------------------------------------------------------------------------------------
@@ -135,8 +145,9 @@ class Companion:
 
 def _attend(work: Work, url: str, pipe: Connection, yielding: bool) -> None:
     try:
-        if yielding and hasattr(os, "SCHED_IDLE"):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if yielding:
+            os.setsid()
+            give_way(os.getpid())
         with braidlog.open(url) as braid:
             pipe.send(None)
             while True:
@@ -216,7 +227,7 @@ class Critical:
 
     def companion(self, work: Work) -> Companion:
         """Somebody who works beside it."""
-        return Companion(work, self.cluster.url, self.cores.beside, yielding=self.cores.shared)
+        return Companion(work, self.cluster.url, self.cores.beside, yielding=self.cores.yielding)
 
     def warm(self) -> None:
         self.run(WARM_S)
@@ -243,15 +254,15 @@ class Critical:
 
 
 @contextlib.contextmanager
-def critical(options: Options) -> Iterator[Critical]:
-    """The service, with an empty root, a connected producer and a connected subscriber."""
-    cores = Cores.chosen()
+def critical(options: Options, *, yielding: bool) -> Iterator[Critical]:
+    """The service, with an empty root, a connected producer and a connected subscriber. For `yielding` see Cores."""
+    cores = Cores.chosen(yielding=yielding)
     with (
         harness.folder(options) as folder,
         service.cluster(folder, Placement(cores.roots, cores.beside)) as cluster,
         kept_to(cores.clients),
     ):
-        if cores.shared:
+        if cores.yielding:
             give_way(cluster.processes[service.FORK_BROKER].pid)
         with (
             braidlog.open(cluster.url) as braid,

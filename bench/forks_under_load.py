@@ -43,15 +43,15 @@ def measure(options: Options) -> Figure:
             f"records/s: {batches:,} batches of {BATCH_RECORDS} records of {RECORD_BYTES} bytes, {IN_FLIGHT} in "
             f"flight, one producer; p50: {singles} single appends of 4 KB, one after the other",
             f"with {ROOTS} roots these are written in turn",
-            f"the forks that are made meanwhile are {MADE} cForks, by another process, spread over the same time",
+            f"the forks that are made meanwhile are up to {MADE} cForks, by another process, spread over the same time",
         ],
         durability={"all": "synced before it is acknowledged"},
         log_y=False,
     )
-    cores = Cores.chosen()
+    cores = Cores.chosen(yielding=False)
     samples: Samples = defaultdict(list)
-    with _running(options, cores) as (url, braid), Companion(make_forks, url, cores.beside, yielding=False) as maker:
-        figure.notes.append(cores.describe().replace(", and give way to them (SCHED_IDLE)", ""))
+    with _running(options, cores) as (url, braid), Companion(make_forks, url, cores.beside) as maker:
+        figure.notes.append(cores.describe())
         roots = {(1, forks): _roots(braid, 1, forks) for forks in FORKS}
         roots |= {(ROOTS, forks): _roots(braid, ROOTS, forks) for forks in (FORKS if not options.quick else FORKS[:2])}
         quiet = braid.create("quiet")
@@ -75,8 +75,9 @@ def measure(options: Options) -> Figure:
     figure.numbers[f"{ROOTS} roots over one, records/s"] = harness.paired(
         samples[_named(ROOTS, 0), RATE_KIND], samples[_named(1, 0), RATE_KIND]
     )
-    figure.numbers["forks made in one run, median"] = statistics.median(samples["meanwhile", "forks"])
-    _judge(figure, samples, "meanwhile", "before", f"while {MADE} forks are made")
+    made = statistics.median(samples["meanwhile", "forks"])
+    figure.at_least("forks made in one run, median", made, 0.9 * MADE)
+    _judge(figure, samples, "meanwhile", "before", f"while {made:g} forks are made")
     return figure
 
 
