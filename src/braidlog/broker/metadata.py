@@ -8,6 +8,7 @@ only here and only for now: it is built up again from those who join again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -49,8 +50,7 @@ class MetadataService(LocalService):
         self._lease_s = lease_s
         self._members: dict[Caller, Member] = {}
         self._dedicated: dict[int, str] = {}  # forks with a broker of their own
-        self._awaits: dict[Caller, set[tuple[int, int]]] = {}
-        self._doors |= {m.Join: self._join, m.Bind: self._bind, m.Await: self._await}
+        self._doors |= {m.Join: self._join, m.Bind: self._bind}
         self._looks |= {m.Kinship: self._kinship, m.Route: self._route}
         for epoch in list(writer.forest.space.admitted):
             self._loop.call_later(lease_s, self._retire, epoch)
@@ -83,8 +83,6 @@ class MetadataService(LocalService):
         reply(m.Joined(epoch), None)
 
     def left(self, caller: Caller) -> None:
-        for log, number in self._awaits.pop(caller, ()):
-            self._tracking.remove(log, number)
         member = self._members.pop(caller, None)
         if member is not None:
             _log.info("broker %s is gone; it may come back within %g s", member.name, self._lease_s)
@@ -175,22 +173,20 @@ class MetadataService(LocalService):
 
     # --- what brokers wait for -----------------------------------------------------------------------------------
 
-    def _await(self, caller: Caller, ask: m.Await, body: memoryview, reply: Reply) -> None:
-        del body
-        believed = Stamp(ask.readable, ask.tail, ask.holder, ask.held, ask.epoch)
+    def wait_for(self, request: m.Await, reply: Reply) -> Callable[[], None]:
+        believed = Stamp(request.readable, request.tail, request.holder, request.held, request.epoch)
         with self._writer.lock:
-            stamp, seen = self._stamp(ask.log), self._writer.forest.applied
+            stamp, seen = self._stamp(request.log), self._writer.forest.applied
         if stamp != believed:
             reply(m.Stamped(*stamp), None)
-            return
+            return lambda: None
 
         def fire(changed: Stamp) -> None:
-            self._tracking.remove(ask.log, number)
-            self._awaits.get(caller, set()).discard((ask.log, number))
+            self._tracking.remove(request.log, number)
             reply(m.Stamped(*changed), None)
 
-        number = self._tracking.add(ask.log, stamp, seen, fire)
-        self._awaits.setdefault(caller, set()).add((ask.log, number))
+        number = self._tracking.add(request.log, stamp, seen, fire)
+        return lambda: self._tracking.remove(request.log, number)
 
     # --- where logs are served -----------------------------------------------------------------------------------
 

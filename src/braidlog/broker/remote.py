@@ -340,10 +340,19 @@ class BrokerService(Service):
         feed = LogFeed(self.read, partial(self.end_of, log), log, position, credit, push, ready, accepted)
         known = self._tracking.stamp(log) if log in self._awaited else UNKNOWN  # no older than its last change
         number = self._tracking.add(log, known, self.seen, feed.changed)
-        feed.on_close = lambda: self._tracking.remove(log, number)
+        feed.on_close = partial(self._unfollow, log, number)
         feed.readable = known.readable
         self._await(log)
         return feed
+
+    def _unfollow(self, log: int, number: int) -> None:
+        """The last one who follows a log takes along what the metadata was to tell of it."""
+        self._tracking.remove(log, number)
+        if not self._tracking.waited_for(log):
+            call = self._awaited.pop(log, None)
+            if call is not None:
+                self.link.note(call, m.Cancel())
+                self.link.forget(call)
 
     def end_of(self, log: int, then: Callable[[m.Ending], None]) -> None:
         def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:

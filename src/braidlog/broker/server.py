@@ -31,6 +31,7 @@ from braidlog.version import VERSION
 from braidlog.wire.messages import (
     Answer,
     Append,
+    Await,
     Cancel,
     Consumers,
     Credit,
@@ -402,6 +403,10 @@ class Connection(asyncio.Protocol):
             self._subscribe(number, request)
         elif isinstance(request, Watch):
             stop = self._service.watch(request.log, request.since, partial(self._watched, number))
+            if self._conversation.owes(number):
+                self._watches[number] = stop
+        elif isinstance(request, Await):
+            stop = self._service.wait_for(request, partial(self._watched, number))
             if self._conversation.owes(number):
                 self._watches[number] = stop
         elif isinstance(request, Append) and self._server.bytes_in_flight > limits.SERVER_IN_FLIGHT_BYTES_MAX:

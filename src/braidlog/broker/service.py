@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from braidlog.broker.conversation import Pieces
-from braidlog.errors import BraidError
+from braidlog.errors import BraidError, InvalidArgument
 from braidlog.observe.metrics import Registry
-from braidlog.wire.messages import Answer, Ending, Parts, Request
+from braidlog.wire.messages import Answer, Await, Ending, Parts, Request
 
 Reply = Callable[[Answer | BraidError, Pieces | None], None]
 Push = Callable[[Parts | Ending, Pieces | None], None]
@@ -82,6 +82,11 @@ class Service(Protocol):
     ) -> Feed:
         """Push records from a position on, once started, while there is credit and the listener is ready. `accepted` is
         told first how far the log can be read."""
+
+    def wait_for(self, request: Await, reply: Reply) -> Callable[[], None]:
+        """Reply once the log is another than its asker believes; returns how to stop waiting. For the metadata."""
+        reply(InvalidArgument(f"only the metadata can be asked to await log number {request.log}"), None)
+        return lambda: None
 
     def left(self, caller: Caller) -> None:
         """A connection is gone."""
