@@ -36,9 +36,10 @@ def accept(first: int, count: int, taste: Taste) -> Counter[str]:
     for seed in range(first, first + count):
         history = valid(seed, taste)
         fast = check(history, steps=STEPS)
-        assert fast.linearizable, f"seed {seed}: {fast}"
-        assert explains(history, fast), f"seed {seed}: the order explains nothing"
-        met["searched" if fast.searched else "built"] += 1
+        assert fast.linearizable is not False, f"seed {seed}: {fast}"
+        if fast:
+            assert explains(history, fast), f"seed {seed}: the order explains nothing"
+        met["undecided" if not fast else "searched" if fast.searched else "built"] += 1
         exact = check_exactly(history, steps=EXACT_STEPS)
         assert exact.linearizable is not False, f"seed {seed}: {exact}"
         met["exact"] += exact.linearizable is True
@@ -93,7 +94,8 @@ def test_longer_histories_are_explained_without_search() -> None:
 @pytest.mark.parametrize("first", range(10_000, 90_000, 10_000))
 def test_both_accept_what_is_right_for_long(first: int) -> None:
     for taste in (PLAIN, AUDITED, DOUBTFUL):
-        accept(first, 1000, taste)
+        met = accept(first, 1000, taste)
+        assert met["undecided"] <= 5, met
 
 
 @pytest.mark.soak

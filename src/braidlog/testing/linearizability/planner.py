@@ -175,6 +175,15 @@ class Planner(Attempt, ABC):
             if put_off and not (one.verb == "sfork" and one.at is not None):
                 self._achieve(number)
 
+    def _before_withheld(self, node: Node) -> None:
+        """A fork that explains why an append was told no position is made now."""
+        if node.pending or self._turned():
+            return
+        for number in list(self.pending):
+            one = self.operations[number]
+            if one.promotable and one.log == node.id and number not in self.doing and self._achieve(number):
+                return
+
     def _before_rival(self, parent: Node, number: int) -> None:
         """A promotion that a new rival outlives is done now."""
         if self._turned():

@@ -154,6 +154,10 @@ class Builder(Planner):
         if node.blocked() and not self._release(node, lambda: not node.blocked()):
             return False
         wanted = one.position if one.outcome == "ok" else None
+        if wanted is None and one.outcome == "ok":
+            self._before_withheld(node)
+            if self.status[number]:
+                return True
         if wanted is not None and not node.pending and not self._fill(node, wanted):
             return False
         for log, position in self.hints.gaps.get(number, ()):
