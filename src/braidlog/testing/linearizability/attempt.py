@@ -192,6 +192,8 @@ class Attempt:
         one = self.operations[number]
         if one.verb == "sfork":
             return self.hints.severed_at.get(number) if one.at is None and self.tree.mandatory[number] else None
+        if one.verb == "cfork" and one.position is None:
+            return self.hints.points.get(number)
         return one.position if one.outcome == "ok" and one.verb in ("append", "cfork") else None
 
     def _exact_end(self, number: int) -> int | None:

@@ -22,6 +22,7 @@ class Hints:
         self.winners: set[LogId] = set()  # forks that were promoted
         self.gaps: dict[int, list[tuple[LogId, int]]] = {}  # where an append stands, if it is not known what is before
         self.severed_at: dict[int, int] = {}
+        self.points: dict[int, int] = {}  # where promotable forks were made, if they did not say so
         self.least_point: dict[int, int] = {}
         self.decided: dict[int, int] = {}  # when, at the earliest, a promotable fork was decided
         self.lost: dict[int, list[int]] = {}  # for makers of forks that surely lost to a rival: to which promotion
@@ -140,6 +141,16 @@ class Hints:
         alive = [operations[number].invoked for number in log.operations if self.tree.mandatory[number]]
         decided = max(decided, max(alive, default=0))
         self.decided[log.creator] = decided
+        made = self.tree.answered[log.creator]
+        if log.point is None:  # where the parent ended while it was held is where it was forked, or another was before
+            held = [
+                end
+                for number in log.source.operations
+                if operations[number].invoked > made and self.tree.answered[number] < decided
+                if (end := exact_end(operations[number])) is not None
+            ]
+            if held:
+                self.points[log.creator] = max(held)
         ends = [_end(operations[number]) for number in log.source.operations if self.tree.answered[number] < decided]
         self.least_point[log.creator] = max(ends, default=0)
 
@@ -150,6 +161,16 @@ def _promotable_below(log: LogFacts) -> list[LogFacts]:
     for fork in found:  # grows while it is walked
         found += [other for other in fork.forks if other.promotable]
     return found
+
+
+def exact_end(one: Operation) -> int | None:
+    """Of an observation that saw the end of a log: where that was."""
+    if one.outcome != "ok":
+        return None
+    if one.verb == "tail":
+        return one.position
+    end = one.start + len(one.records)
+    return end if one.verb == "read" and one.records and (one.stop is None or end < one.stop) else None
 
 
 def _end(one: Operation) -> int:

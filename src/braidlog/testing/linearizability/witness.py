@@ -217,6 +217,8 @@ class Builder(Planner):
         if one.promotable and parent.blocked() and not self._release(parent, lambda: not parent.blocked()):
             return False
         point = one.position if one.outcome == "ok" else None
+        if point is None and self.hints.points.get(number, -1) >= parent.tail() and not self._turned():
+            point = self.hints.points[number]
         if one.promotable:
             self._before_rival(parent, number)
         if point is not None and not self._reach(parent, point):
