@@ -80,5 +80,5 @@ def test_fifty_thousand_operations_of_two_hundred_clients(seed: int) -> None:
     history = valid(seed, dataclasses.replace(SERVICE, operations=50_000, clients=200))
     began = time.process_time()
     verdict = check(history)
-    assert verdict.linearizable is not False, str(verdict)
-    assert time.process_time() - began < 60  # seconds of a slow machine; about 8 of an idle one
+    assert verdict, str(verdict)
+    assert time.process_time() - began < 40  # seconds of a machine that has much to do; about 7 if it has not

@@ -8,14 +8,13 @@ failed.
 from __future__ import annotations
 
 from random import Random
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from braidlog.testing.linearizability.evidence import Tree
 from braidlog.testing.linearizability.forest import Forest, Node, Undo
 from braidlog.testing.linearizability.hints import Hints
 from braidlog.testing.linearizability.history import OBSERVATIONS, LogId
 
-EFFORT_PER_OPERATION: Final = 100
 APPLIED, DONE = 1, 2  # an append is only applied while its position is not final
 
 Key = TypeVar("Key", int, LogId)
@@ -24,7 +23,7 @@ Key = TypeVar("Key", int, LogId)
 class Attempt:
     """Bookkeeping. Every change is noted on the trail of the forest."""
 
-    def __init__(self, tree: Tree, before: list[list[int]], due: list[int]) -> None:
+    def __init__(self, tree: Tree, before: list[list[int]], due: list[int], variant: int) -> None:
         self.tree = tree
         self.operations = tree.operations
         self.before = before  # the appends whose records stand right before those of this one
@@ -37,7 +36,7 @@ class Attempt:
         self.order: list[int] = []
         self.cursor = 0  # operations below it have been invoked
         self.stuck = -1
-        self.effort = EFFORT_PER_OPERATION * len(self.operations) + 10_000
+        self.effort = 0  # how many steps are left before it gives up
         self.doing: set[int] = set()
         self.chance: Random | None = None
         self.straying = self.turning = 0.0
@@ -52,7 +51,8 @@ class Attempt:
         self.champions: dict[LogId, None] = {}  # undecided forks that will win
         self.open: dict[int, None] = {}  # applied, and the position is not final
         self.remaining: dict[LogId, dict[int, None]] = {log: {} for log in tree.logs}
-        self.hints = Hints(tree)
+        self.hints = Hints(tree, daring=variant % 2 == 1)
+        self.variant = variant
         for number, one in enumerate(self.operations):
             if tree.mandatory[number] and one.verb != "create":
                 self.remaining[one.log][number] = None
@@ -193,7 +193,8 @@ class Attempt:
         if one.verb == "sfork":
             return self.hints.severed_at.get(number) if one.at is None and self.tree.mandatory[number] else None
         if one.verb == "cfork" and one.position is None:
-            return self.hints.points.get(number)
+            node = self.forest.nodes.get(one.log)
+            return self.hints.point(number, 0 if node is None else node.tail())
         return one.position if one.outcome == "ok" and one.verb in ("append", "cfork") else None
 
     def _exact_end(self, number: int) -> int | None:

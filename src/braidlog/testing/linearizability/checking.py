@@ -28,6 +28,9 @@ SEARCH_STEPS: Final = 20_000
 SEARCH_OPERATIONS_MAX: Final = 200
 EXACT_STEPS: Final = 1_000_000
 SHOWN: Final = 6
+EFFORT: Final = 60_000
+EFFORT_PER_OPERATION: Final = 6  # two are enough where nothing is tried in vain
+VARIANTS: Final = 4  # of building an order, each by other preferences
 
 
 def check(history: Iterable[Operation], *, steps: int = SEARCH_STEPS) -> Verdict:
@@ -52,15 +55,19 @@ def _check(tree: Tree, steps: int) -> Verdict:
     precedence = Precedence(tree)
     if tree.violations:
         return Verdict(False, tuple(tree.violations))
-    builder = Builder(tree, precedence.before, precedence.due)
-    order = builder.build()
-    if order is not None:
-        return Verdict(True, (), (tuple(tree.operations[number] for number in order),))
+    effort = EFFORT + EFFORT_PER_OPERATION * len(tree.operations)
+    stuck: list[Operation] = []
+    for variant in range(VARIANTS):
+        builder = Builder(tree, precedence.before, precedence.due, variant)
+        order = builder.build(effort)
+        if order is not None:
+            return Verdict(True, (), (tuple(tree.operations[number] for number in order),))
+        stuck.append(tree.operations[builder.stuck])
     if len(tree.operations) <= SEARCH_OPERATIONS_MAX:
         return _search(tree, steps)
-    stuck = (tree.operations[builder.stuck],)
+    furthest = max(stuck, key=lambda one: one.answered or 0)
     message = "no explanation was found, and no contradiction; it could not be explained how this was answered"
-    return Verdict(None, (Violation("unexplained", message, stuck, tree.origin),))
+    return Verdict(None, (Violation("unexplained", message, (furthest,), tree.origin),))
 
 
 def _search(tree: Tree, steps: int) -> Verdict:

@@ -14,15 +14,16 @@ from braidlog.testing.linearizability.history import LogId, Operation, Value
 class Hints:
     """What the answers suggest without saying it. A wrong hint costs time, never a wrong verdict."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, daring: bool) -> None:
         self.tree = tree
+        self.daring = daring  # also believe what is only likely
         self.content: dict[LogId, list[Value | None]] = {}
         self.position_of: dict[LogId, dict[Value, int]] = {}
         self.runs: dict[LogId, tuple[list[int], list[int]]] = {}  # the positions that are known, from the fork point on
         self.winners: set[LogId] = set()  # forks that were promoted
         self.gaps: dict[int, list[tuple[LogId, int]]] = {}  # where an append stands, if it is not known what is before
         self.severed_at: dict[int, int] = {}
-        self.points: dict[int, int] = {}  # where promotable forks were made, if they did not say so
+        self._points: dict[int, list[tuple[bool, int]]] = {}  # where forks may have been made that did not say so
         self.least_point: dict[int, int] = {}
         self.decided: dict[int, int] = {}  # when, at the earliest, a promotable fork was decided
         self.lost: dict[int, list[int]] = {}  # for makers of forks that surely lost to a rival: to which promotion
@@ -50,6 +51,16 @@ class Hints:
         starts, ends = self.runs[log]
         at = bisect_right(ends, position)
         return (max(starts[at], position), ends[at]) if at < len(ends) else (FAR, FAR)
+
+    def point(self, number: int, least: int) -> int | None:
+        """Where a promotable fork was made that did not say so: not below that."""
+        known = self._points.get(number)
+        if known is None:
+            return None
+        if not self.daring:
+            found = max((end for unsure, end in known if not unsure), default=-1)
+            return found if found >= least else None
+        return min((pair for pair in known if pair[1] >= least), default=(False, None))[1]
 
     def _note_winner(self, log: LogFacts) -> None:
         """What stands in the parent of a fork that won stood there in the fork, too."""
@@ -143,14 +154,12 @@ class Hints:
         self.decided[log.creator] = decided
         made = self.tree.answered[log.creator]
         if log.point is None:  # where the parent ended while it was held is where it was forked, or another was before
-            held = [
-                end
-                for number in log.source.operations
-                if operations[number].invoked > made and self.tree.answered[number] < decided
-                if (end := exact_end(operations[number])) is not None
-            ]
-            if held:
-                self.points[log.creator] = max(held)
+            ended = min((self.tree.answered[number] for number in own), default=FAR)
+            for number in log.source.operations:
+                end = exact_end(operations[number])
+                if end is not None and made < operations[number].invoked < ended:
+                    surely = self.tree.answered[number] < decided
+                    self._points.setdefault(log.creator, []).append((not surely, end))
         ends = [_end(operations[number]) for number in log.source.operations if self.tree.answered[number] < decided]
         self.least_point[log.creator] = max(ends, default=0)
 

@@ -28,8 +28,8 @@ ATTEMPTS: Final = 16
 class Builder(Planner):
     """Builds one order for one tree. `stuck` is the operation at which it gave up."""
 
-    def __init__(self, tree: Tree, before: list[list[int]], due: list[int]) -> None:
-        super().__init__(tree, before, due)
+    def __init__(self, tree: Tree, before: list[list[int]], due: list[int], variant: int = 0) -> None:
+        super().__init__(tree, before, due, variant)
         self._carry_out: dict[str, Callable[[int], bool]] = {
             "create": self._create,
             "append": self._append,
@@ -42,7 +42,9 @@ class Builder(Planner):
             "drop": self._drop,
         }
 
-    def build(self) -> list[int] | None:
+    def build(self, effort: int) -> list[int] | None:
+        """An order of the operations by their numbers; None if there is no way on, or not within the effort."""
+        self.effort = effort
         answers = sorted(
             (one.answered, number)
             for number, one in enumerate(self.operations)
@@ -78,7 +80,7 @@ class Builder(Planner):
             self._go_back(here - start)
             here = start
             for attempt in range(ATTEMPTS):
-                self.chance = chance = Random(at * ATTEMPTS + attempt)
+                self.chance = chance = Random((self.variant * len(answers) + at) * ATTEMPTS + attempt)
                 self.straying = min(0.5, chance.choice((0.0, 1.0, 2.0, 4.0)) / (at + 1 - here))
                 self.turning = chance.choice((0.01, 0.05, 0.3))
                 self.strict = chance.random() < 0.5
@@ -217,8 +219,8 @@ class Builder(Planner):
         if one.promotable and parent.blocked() and not self._release(parent, lambda: not parent.blocked()):
             return False
         point = one.position if one.outcome == "ok" else None
-        if point is None and self.hints.points.get(number, -1) >= parent.tail() and not self._turned():
-            point = self.hints.points[number]
+        if point is None and not self._turned():
+            point = self.hints.point(number, parent.tail())
         if one.promotable:
             self._before_rival(parent, number)
         if point is not None and not self._reach(parent, point):
