@@ -95,7 +95,11 @@ class Client:
         promotable = self._rng.random() < 0.5
         with self._recorder.call(self.name, "cfork", log.name, child=name, promotable=promotable) as call:
             fork = log.cfork(name, promotable=promotable, lease=None)
-            call.answer(fork.name)
+            point = None
+            if promotable:  # that of others moves with decisions
+                with contextlib.suppress(errors.BraidError):  # it may be gone again
+                    point = fork.info().fork_point
+            call.answer(fork.name, point)
 
     def _decide(self, log: braidlog.Log) -> None:
         if log.info().kind == "root":
