@@ -11,8 +11,8 @@
     ├── ConditionFailed                a condition of the call does not hold: look again, then decide
     ├── Blocked                        a hold stands in the way: wait for its decision, or pass wait=
     ├── Timeout (TimeoutError)         it did not happen in time: try again, or wait longer
-    ├── Locked                         another process writes here: stop it, or open read_only=True
-    ├── Unavailable                    storage refuses work (full disk, failed fsync): mend it, then reopen
+    ├── Locked                         another process writes here, unshared: stop it, or open read_only=True
+    ├── Unavailable                    storage or a service takes no work: mend it, then reopen or try again
     ├── OutcomeUnknown                 it may or may not have happened: ask resolve(request_id)
     └── Corrupt                        stored bytes are not what was written: run `braid doctor`
 

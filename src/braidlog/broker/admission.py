@@ -35,7 +35,7 @@ _CHANGES: Final = (
     c.Commit,
     c.ForgetConsumer,
 )
-_TIMED: Final = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit)
+TIMED: Final = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit)
 
 
 def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
@@ -59,7 +59,7 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
         for name in _SPANS:
             if getattr(command, name, 0) > _SPAN_US_MAX:
                 raise InvalidArgument(f"{name}: at most {_SPAN_US_MAX} microseconds")
-    return msgspec.structs.replace(command, now=now_us) if isinstance(command, _TIMED) else command
+    return msgspec.structs.replace(command, now=now_us) if isinstance(command, TIMED) else command
 
 
 def batch(command: c.Append, body: memoryview, client: bytes) -> c.Append:

@@ -170,10 +170,9 @@ class LocalService(Service):
             self._queue(pending)
 
     def _settle(self, caller: Caller) -> None:
-        """Tell the forest what the client has its answers of, before its first change and then now and again."""
-        if caller.settled < 0 or caller.floor - caller.settled >= limits.SETTLE_REQUESTS:
-            caller.settled = caller.floor
-            self._queue(Pending(c.Settle(caller.client, caller.floor)))
+        settlement = caller.settlement()
+        if settlement is not None:
+            self._queue(Pending(settlement))
 
     def _queue(self, pending: Pending) -> None:
         self._writer.check_open()

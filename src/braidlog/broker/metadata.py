@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from braidlog import limits
-from braidlog.broker import placement
+from braidlog.broker import admission, placement
 from braidlog.broker.local import LocalService
 from braidlog.broker.service import Caller, Reply
 from braidlog.broker.tracking import Stamp
@@ -29,7 +29,7 @@ from braidlog.wire.faults import fault_of
 
 _log = logging.getLogger("braidlog.metadata")
 
-_TIMED = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit, c.Register)
+_TIMED = (*admission.TIMED, c.Register)
 _BOUND = (*_TIMED, c.Append, c.Promote, c.Squash, c.Drop, c.Trim, c.ForgetConsumer, c.Settle)
 
 

@@ -186,10 +186,9 @@ class BrokerService(Service):
         _answer(reply, result)
 
     def _settle(self, caller: Caller) -> None:
-        """See LocalService."""
-        if caller.settled < 0 or caller.floor - caller.settled >= limits.SETTLE_REQUESTS:
-            caller.settled = caller.floor
-            self._gather(Item(c.Settle(caller.client, caller.floor), 64, lambda _: None))
+        settlement = caller.settlement()
+        if settlement is not None:
+            self._gather(Item(settlement, 64, lambda _: None))
 
     def _slow_down(self, caller: Caller, command: c.Append) -> None:
         """A client that writes on forks faster than it may is listened to later."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from braidlog import limits
 from braidlog.broker.conversation import Pieces
 from braidlog.errors import BraidError, InvalidArgument
+from braidlog.forest import commands as c
 from braidlog.observe.metrics import Registry
 from braidlog.wire.messages import Answer, Await, Ending, Parts, Request
 
@@ -38,6 +40,13 @@ class Caller:
         self.floor = floor
         self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
         self.settled = -1  # the floor that the forest was told; -1 before the first
+
+    def settlement(self) -> c.Settle | None:
+        """What the forest is to be told of its answers, before its first change and then now and again."""
+        if self.settled >= 0 and self.floor - self.settled < limits.SETTLE_REQUESTS:
+            return None
+        self.settled = self.floor
+        return c.Settle(self.client, self.floor)
 
 
 class Feed(Protocol):
