@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from array import array
 
 import pyarrow as pa
@@ -69,6 +70,28 @@ def test_large_blocks_are_not_copied_and_look_the_same(sizes: list[int]) -> None
     for batch in added:
         values = batch.column("value").buffers()[2]
         assert values.address in addresses or values.size < 65_536
+
+
+def test_columns_are_made_when_their_turn_comes_and_let_go_when_their_bytes_were_taken() -> None:
+    alive: list[weakref.ref[pa.RecordBatch]] = []
+    writer = ObjectWriter()
+
+    def make() -> pa.RecordBatch:
+        assert not any(batch() is not None for batch in alive)
+        batch = block(b"x" * 100_000)
+        alive.append(weakref.ref(batch))
+        return batch
+
+    for _ in range(3):
+        writer.add(make)
+    assert not alive
+    written = b""
+    for part in writer.parts():
+        written += part
+    assert len(alive) == 3
+    assert written == as_file(SCHEMA, *[block(b"x" * 100_000)] * 3)
+    check_object(NAME, written, writer.crc, writer.blocks)
+    assert writer.size == len(written)
 
 
 def test_any_arrow_reader_opens_an_object() -> None:

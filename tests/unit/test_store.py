@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -183,6 +184,18 @@ class TestStore:
             store.put(A, b"second")
         assert store.get(A, 0, 9) == b"first"
         assert files.list(FOLDER) == [A]
+
+    def test_parts_that_end_with_an_exception_leave_nothing(self, files: Files) -> None:
+        def parts() -> Iterator[bytes]:
+            yield b"half"
+            raise MemoryError("no memory for the rest")
+
+        store = FileStore(files)
+        with pytest.raises(MemoryError):
+            store.put(A, parts())
+        assert files.list(FOLDER) == []
+        store.put(A, iter([b"wh", b"ole" * 1_000_000, b"."]))
+        assert store.get(A, 0, 3_000_003) == b"wh" + b"ole" * 1_000_000 + b"."
 
     @pytest.mark.parametrize("name", ["", "a.arrow", f"../{A}", f"{A}.tmp", A.replace("1", "G"), A + "\n"])
     def test_a_name_of_another_form_is_refused(self, files: Files, name: str) -> None:

@@ -231,10 +231,9 @@ class BrokerService(Service):
         """In a thread."""
         try:
             writer, homes = objects.lay_out(flush)
-            made = writer.finish()
-            store.put(name, made.parts)
-            registration = c.Register(name, epoch, made.size, made.crc, self._clock.now_us())
-            places = objects.places(homes, [(block.offset, block.length, block.crc) for block in made.blocks])
+            store.put(name, writer.parts())
+            registration = c.Register(name, epoch, writer.size, writer.crc, self._clock.now_us())
+            places = objects.places(homes, [(block.offset, block.length, block.crc) for block in writer.blocks])
             told = partial(self._gathering.stored, flush, registration, places, None)
         except Exception as error:
             refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")

@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
-import pyarrow as pa
 
 from braidlog import limits
 from braidlog.embedded.storing import Load, Parcel, StoreObject, Storing
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome
+from braidlog.objects.format import Columns
 
 _COMMAND_BYTES = 256  # about what a command takes in a frame, without a payload
 _encoder = msgspec.msgpack.Encoder()
@@ -35,7 +35,7 @@ class Pending:
 
     __slots__ = ("_gate", "_then", "alias", "answer", "command", "done", "kept", "load", "size")
 
-    def __init__(self, command: c.Command, payload: int = 0, columns: pa.RecordBatch | None = None) -> None:
+    def __init__(self, command: c.Command, payload: int = 0, columns: Columns | None = None) -> None:
         self.command = command
         self.load = Load(columns, payload) if columns is not None else None  # a batch too large to ride inline
         self.size = _COMMAND_BYTES + (payload if columns is None else 0)  # in a frame

@@ -18,12 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-
 from braidlog import limits
 from braidlog.errors import Unavailable
 from braidlog.forest import commands as c
-from braidlog.objects.format import ObjectWriter
+from braidlog.objects.format import Columns, ObjectWriter
 
 StoreObject = Callable[[ObjectWriter], tuple[c.Register, list[tuple[int, int, int]]]]
 
@@ -46,8 +44,8 @@ class Load:
 
     __slots__ = ("columns", "parcel", "place", "size")
 
-    def __init__(self, columns: pa.RecordBatch, size: int) -> None:
-        self.columns: pa.RecordBatch | None = columns  # until it is stored
+    def __init__(self, columns: Columns, size: int) -> None:
+        self.columns: Columns | None = columns  # until it is stored
         self.size = size
         self.parcel: Parcel | None = None  # once somebody is at it
         self.place = (0, 0, 0)  # offset, length and checksum in the object, once it is stored

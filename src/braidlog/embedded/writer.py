@@ -13,9 +13,9 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
-import pyarrow as pa
 
 from braidlog import limits
 from braidlog.embedded import orphans
@@ -123,12 +123,11 @@ class Writer(Replica):
         return pending
 
     def prepare(self, command: c.Append, batch: Batch) -> Pending:
-        """Give a batch its form: inline if it is small, columns for an object if it is large."""
+        """Give a batch its form: inline if it is small, columns for an object, when it is stored, if it is large."""
         self.check_open()
         self.check_holds(command)
         if command.size > limits.INLINE_BYTES_MAX:
-            columns: pa.RecordBatch = to_arrow([batch])
-            return Pending(command, command.size, columns)
+            return Pending(command, command.size, partial(to_arrow, [batch]))
         payload = encode(batch)
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload))
 
@@ -179,11 +178,10 @@ class Writer(Replica):
 
     def _store_object(self, writer: ObjectWriter) -> tuple[c.Register, list[tuple[int, int, int]]]:
         """Make an object durable; answers how to register it and where its blocks are."""
-        made = writer.finish()
         name = self.next_object_name()
-        self.store.put(name, made.parts)
-        registration = c.Register(name, self.forest.space.epoch, made.size, made.crc, self.clock.now_us())
-        return registration, [(block.offset, block.length, block.crc) for block in made.blocks]
+        self.store.put(name, writer.parts())
+        registration = c.Register(name, self.forest.space.epoch, writer.size, writer.crc, self.clock.now_us())
+        return registration, [(block.offset, block.length, block.crc) for block in writer.blocks]
 
     def next_object_name(self) -> str:
         with self.lock:

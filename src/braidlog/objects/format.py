@@ -10,8 +10,8 @@ Bytes that are not what was written surface as Corrupt, which names the object a
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -21,6 +21,7 @@ from braidlog.errors import Corrupt, Unavailable
 from braidlog.objects.batch import FORMAT, FORMAT_KEY, SCHEMA
 
 Bytes = bytes | bytearray | memoryview
+Columns: TypeAlias = pa.RecordBatch | Callable[[], pa.RecordBatch]
 
 # What pyarrow raises for bytes that it cannot make sense of. Only some of it is an ArrowException.
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
@@ -55,51 +56,94 @@ class Object(Struct, frozen=True):
 
 
 class ObjectWriter:
-    """Gathers blocks into an object. Add them one by one, then finish once."""
+    """Gathers blocks into an object. Add them one by one, then lay them out once.
+
+    `size`, `crc` and `blocks` are true once all parts were taken.
+    """
 
     def __init__(self) -> None:
-        self._batches: list[pa.RecordBatch] = []
+        self._columns: list[Columns] = []
+        self.size = 0
+        self.crc = 0
+        self.blocks: list[BlockPlace] = []
 
-    def add(self, batch: pa.RecordBatch) -> int:
-        """Add a record batch of SCHEMA as the next block; returns its index in the blocks of the object."""
-        self._batches.append(batch)
-        return len(self._batches) - 1
+    def add(self, columns: Columns) -> int:
+        """Add a record batch of SCHEMA as the next block; returns its index in the blocks of the object.
+
+        A large one may be given as a function: it is made when its turn comes, and let go when its bytes were taken,
+        so that the memory of one serves for the next.
+        """
+        self._columns.append(columns)
+        return len(self._columns) - 1
+
+    def parts(self) -> Iterator[memoryview]:
+        """The bytes of the file in order. Those of a large block are not copied: a part points to where they are."""
+        small = _all_small(self._columns)
+        for chunk, places in [_in_one_piece(small)] if small is not None else _one_by_one(self._columns):
+            self.blocks += _blocks(chunk, places, self.size)
+            while chunk:
+                part = chunk.pop(0)
+                self.crc = crc32c(part, self.crc)
+                self.size += len(part)
+                yield part
+                del part  # before the next block is made: it shall find this one's memory free
 
     def finish(self) -> Object:
-        """Lay the blocks out as a file. Large blocks are not copied: the object points to where they are."""
-        lengths = [pa.ipc.get_record_batch_size(batch) for batch in self._batches]
-        if sum(lengths) >= _JOINED_BYTES_MAX * len(lengths):
-            gathered = _Gathered()
-            places = self._write(pa.PythonFile(gathered, mode="w"), lengths)
-            parts = gathered.finish()
-        else:
-            # The memory is taken once, in full: growing it would copy it again and again.
-            buffer = pa.allocate_buffer(sum(lengths) + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(lengths))
-            sink = pa.FixedSizeBufferWriter(buffer)
-            places = self._write(sink, lengths)
-            parts = [memoryview(buffer).cast("B")[: sink.tell()]]
-        crc = 0
-        for part in parts:
-            crc = crc32c(part, crc)
-        return Object(parts, crc, _blocks(parts, places))
+        """All parts at once."""
+        parts = list(self.parts())
+        return Object(parts, self.crc, self.blocks)
 
-    def _write(self, sink: pa.NativeFile, lengths: list[int]) -> list[tuple[int, int]]:
-        """Write the file; answers the offset and the length of each block."""
-        places: list[tuple[int, int]] = []
-        with pa.ipc.new_file(sink, SCHEMA) as file:
-            for batch, length in zip(self._batches, lengths, strict=True):
-                file.write_batch(batch)
-                # Counted back from the end, because the first write puts the file's own head in front of the message.
-                places.append((sink.tell() - length, length))
-        return places
+
+# Some bytes of a file in parts, and the blocks in them, each as its offset in the file and its length.
+_Chunk: TypeAlias = tuple[list[memoryview], list[tuple[int, int]]]
+
+
+def _all_small(columns: list[Columns]) -> list[tuple[pa.RecordBatch, int]] | None:
+    """Each record batch with the bytes that it takes, if they are so small that they are better copied."""
+    sized: list[tuple[pa.RecordBatch, int]] = []
+    for batch in columns:
+        if not isinstance(batch, pa.RecordBatch):
+            return None
+        sized.append((batch, pa.ipc.get_record_batch_size(batch)))
+    return sized if sum(length for _, length in sized) <= _JOINED_BYTES_MAX * len(sized) else None
+
+
+def _in_one_piece(sized: list[tuple[pa.RecordBatch, int]]) -> _Chunk:
+    """A file of small blocks. Its memory is taken once, in full: growing it would copy it again and again."""
+    total = sum(length for _, length in sized)
+    buffer = pa.allocate_buffer(total + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(sized))
+    sink = pa.FixedSizeBufferWriter(buffer)
+    places: list[tuple[int, int]] = []
+    with pa.ipc.new_file(sink, SCHEMA) as file:
+        for batch, length in sized:
+            file.write_batch(batch)
+            # Counted back from the end, because the first write puts the file's own head in front of the message.
+            places.append((sink.tell() - length, length))
+    return [memoryview(buffer).cast("B")[: sink.tell()]], places
+
+
+def _one_by_one(columns: list[Columns]) -> Iterator[_Chunk]:
+    """A file of large blocks, each of them a chunk. The last chunk is its foot."""
+    gathered = _Gathered()
+    # What is small is joined before it comes to Python, where each single write would wait for the interpreter.
+    sink = pa.BufferedOutputStream(pa.PythonFile(gathered, mode="w"), _JOINED_BYTES_MAX)
+    with pa.ipc.new_file(sink, SCHEMA) as file:
+        for made in columns:
+            batch = made if isinstance(made, pa.RecordBatch) else made()
+            length = pa.ipc.get_record_batch_size(batch)
+            file.write_batch(batch)
+            del batch  # its memory is free as soon as its parts were taken
+            sink.flush()
+            yield gathered.take(), [(gathered.tell() - length, length)]
+    sink.flush()
+    yield gathered.take(), []
 
 
 class _Gathered(io.RawIOBase):
-    """A file that keeps what is written to it in parts, the large ones uncopied."""
+    """A file that keeps what is written to it in parts, uncopied if it is large."""
 
     def __init__(self) -> None:
         self._parts: list[memoryview] = []
-        self._small: list[bytes] = []
         self._size = 0
 
     def writable(self) -> bool:
@@ -112,27 +156,19 @@ class _Gathered(io.RawIOBase):
         """`data` is bytes, or a buffer of Arrow that stays as it is as long as it is referred to."""
         length = len(data)
         self._size += length
-        if length < _JOINED_BYTES_MAX:
-            self._small.append(bytes(data))
-        else:
-            self._join()
-            self._parts.append(memoryview(data).cast("B"))
+        self._parts.append(memoryview(data).cast("B"))
         return length
 
-    def finish(self) -> list[memoryview]:
-        self._join()
-        return self._parts
-
-    def _join(self) -> None:
-        if self._small:
-            self._parts.append(memoryview(b"".join(self._small)))
-            self._small = []
+    def take(self) -> list[memoryview]:
+        """What was written since the last time."""
+        parts, self._parts = self._parts, []
+        return parts
 
 
-def _blocks(parts: list[memoryview], places: list[tuple[int, int]]) -> list[BlockPlace]:
-    """The places with the checksums of what stands there. They ascend and do not overlap."""
+def _blocks(parts: list[memoryview], places: list[tuple[int, int]], at: int) -> list[BlockPlace]:
+    """The places with the checksums of what stands there. They ascend and do not overlap; the parts begin at `at`."""
     blocks: list[BlockPlace] = []
-    index = at = 0
+    index = 0
     for offset, length in places:
         end = offset + length
         crc = 0

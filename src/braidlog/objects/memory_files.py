@@ -132,6 +132,9 @@ class _MemoryFile(File):
                 node.extend(bytes(offset - len(node)))
             node[offset : offset + len(data)] = data
 
+    def start_sync(self, offset: int, length: int) -> None:
+        pass
+
     def read(self, offset: int, length: int) -> bytes:
         with self._lock:
             return bytes(memoryview(self._opened())[offset : offset + length])

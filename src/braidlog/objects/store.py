@@ -12,7 +12,7 @@ import errno
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -26,13 +26,18 @@ FOLDER: Final = "objects"
 _NAME: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{8}\.arrow")
 _UNFINISHED: Final = ".tmp-"
 _HANDLES_KEPT: Final = 64
+_SYNC_AHEAD_BYTES: Final = 1024 * 1024  # the disk is given work in pieces of so many bytes
+_PAGE_BYTES: Final = 4096
 
 
 class Store(Protocol):
     """A set of objects by name."""
 
-    def put(self, name: str, data: Bytes | Sequence[Bytes]) -> None:
-        """Keep the object, durably; its bytes may come in parts. FileExistsError if the name is taken."""
+    def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
+        """Keep the object, durably; its bytes may come in parts. FileExistsError if the name is taken.
+
+        A part is done with when the next one is asked for. If they end with an exception, nothing is kept.
+        """
 
     def get(self, name: str, offset: int, length: int) -> memoryview:
         """Bytes of the object, fewer only at its end; FileNotFoundError if it is gone."""
@@ -72,7 +77,7 @@ class FileStore(Store):
         self._named = _SharedSync(lambda: files.sync_dir(FOLDER))
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
-    def put(self, name: str, data: Bytes | Sequence[Bytes]) -> None:
+    def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         path = _path(name)
         unfinished = f"{FOLDER}/{_UNFINISHED}{name}"
         self._files.make_dir(FOLDER)
@@ -84,7 +89,7 @@ class FileStore(Store):
             self._files.rename(unfinished, path)
             left_over = path
             self._named.sync()
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 self._files.remove(left_over)
             raise
@@ -121,17 +126,22 @@ class FileStore(Store):
             while self._handles:
                 self._handles.popitem()[1].retire()
 
-    def _write(self, path: str, parts: Sequence[Bytes]) -> None:
+    def _write(self, path: str, parts: Iterable[Bytes]) -> None:
         try:
             file = self._files.create(path)
         except FileExistsError:  # a put of this name failed before, and its clean-up did too
             self._files.remove(path)
             file = self._files.create(path)
         try:
-            offset = 0
+            offset = begun = 0
             for part in parts:
                 file.write(offset, part)
                 offset += len(part)
+                if offset - begun >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
+                    whole = (offset - begun) // _PAGE_BYTES * _PAGE_BYTES
+                    file.start_sync(begun, whole)
+                    begun += whole
+                del part  # what it points to may be used again
             file.sync()
         finally:
             file.close()

@@ -213,6 +213,9 @@ class _RecordingFile(File):
             self._file.write(offset, copy)
             self._files.operations.append(Write(self._inode, offset, copy))
 
+    def start_sync(self, offset: int, length: int) -> None:
+        pass  # it promises nothing, and the disk may do so on its own at any time
+
     def read(self, offset: int, length: int) -> bytes:
         return self._file.read(offset, length)
 
@@ -511,6 +514,9 @@ class _FaultyFile(File):
             self._file.write(offset, data[:keep])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._file.write(offset, data)
+
+    def start_sync(self, offset: int, length: int) -> None:
+        self._file.start_sync(offset, length)
 
     def read(self, offset: int, length: int) -> bytes:
         self._files._call("read")
