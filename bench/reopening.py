@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ CLEAN: Final = "after a clean close"
 KILLED: Final = "after SIGKILL"
 RECORD_BYTES: Final = 100
 BATCH: Final = 1_000
+STEP_BATCHES: Final = 211  # enough for several times what is packed at once
 
 
 def measure(options: Options) -> Figure:
@@ -33,16 +36,20 @@ def measure(options: Options) -> Figure:
             "the page cache is warm: what is compared is what opening does, not how fast the disk is",
             "each run opens a fresh copy, which is synced, files and folders, before the clock starts: opening syncs "
             "what it finds, and would have to write the copy's pages for whoever made it",
+            "after SIGKILL it depends on when that came how much is not packed yet and has to be read: so the runs "
+            f"take turns among directories whose writers were killed {STEP_BATCHES * BATCH:,} records apart",
         ],
     )
     counts = (10_000, 1_000_000, options.pick(10_000_000, 2_000_000))
     for label in (CLEAN, KILLED):
         with harness.folder(options) as folder:
+            written: dict[int, Iterator[tuple[Path, int]]] = {}
             for count in counts:
-                _written(folder / str(count), count, kill=label == KILLED)
+                steps = options.pick(5, 2) if label == KILLED and count > counts[0] else 1
+                written[count] = itertools.cycle(_written(folder / str(count), count, steps, kill=label == KILLED))
             taken = harness.interleave(
-                {str(n): partial(_opened, folder / str(n), folder / "copy", n) for n in counts},
-                options.pick(11, 3),
+                {str(n): partial(_opened, written[n], folder / "copy") for n in counts},
+                options.pick(15, 3),
             )
         line = figure.line(label)
         for count in counts:
@@ -52,8 +59,20 @@ def measure(options: Options) -> Figure:
     return figure
 
 
-def _written(path: Path, count: int, *, kill: bool) -> None:
-    """Let another process write the directory, and let it end as it should or as it should not."""
+def _written(path: Path, count: int, steps: int, *, kill: bool) -> list[tuple[Path, int]]:
+    """Directories with so many records, each with a step more than the one before it, and how many they have."""
+    written = []
+    for step in range(steps):
+        more = STEP_BATCHES * BATCH if step else count
+        _run_writer(path, more, kill=kill)
+        kept = path.with_name(f"{path.name}-{step}")
+        _copy(path, kept)
+        written.append((kept, count + step * STEP_BATCHES * BATCH))
+    return written
+
+
+def _run_writer(path: Path, count: int, *, kill: bool) -> None:
+    """Let another process append to the directory, and let it end as it should or as it should not."""
     command = [sys.executable, "-m", "bench.reopening", "--write", str(path), str(count), "kill" if kill else "close"]
     ended = subprocess.run(command, check=False).returncode
     assert ended == (-signal.SIGKILL if kill else 0), f"the writer ended with {ended}"
@@ -62,16 +81,17 @@ def _written(path: Path, count: int, *, kill: bool) -> None:
 def _write(path: Path, count: int, end: str) -> None:
     values = [os.urandom(RECORD_BYTES) for _ in range(BATCH)]
     with braidlog.open(path) as braid:
-        log = braid.create("records")
+        log = next(braid.logs(), None) or braid.create("records")
         for _ in range(count // BATCH):
             log.append_many(values)
         if end == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _opened(path: Path, copy: Path, count: int) -> float:
+def _opened(written: Iterator[tuple[Path, int]], copy: Path) -> float:
     """Milliseconds to open a copy: opening mends and cleans, and the next time would find nothing to do."""
-    shutil.copytree(path, copy, copy_function=_link_or_copy, ignore=shutil.ignore_patterns("SOCKET"))
+    path, count = next(written)
+    _copy(path, copy)
     try:
         _sync(copy)
         begun = time.perf_counter()
@@ -82,6 +102,10 @@ def _opened(path: Path, copy: Path, count: int) -> float:
     finally:
         shutil.rmtree(copy)
     return took * 1e3
+
+
+def _copy(path: Path, copy: Path) -> None:
+    shutil.copytree(path, copy, copy_function=_link_or_copy, ignore=shutil.ignore_patterns("SOCKET"))
 
 
 def _link_or_copy(source: str, target: str) -> None:

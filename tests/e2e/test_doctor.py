@@ -365,7 +365,7 @@ def test_what_is_no_braidlog_directory_is_not_found(make: Callable[[Path], Path]
 
 def test_a_newer_format_is_not_judged(closed: Path) -> None:
     text = (closed / "FORMAT").read_text()
-    (closed / "FORMAT").write_text(text.replace("braidlog 2", "braidlog 3"))
+    (closed / "FORMAT").write_text(text.replace("braidlog 3", "braidlog 4"))
     assert "upgrade" in Command(closed)("doctor", code=exit_codes.USAGE).stderr
 
 

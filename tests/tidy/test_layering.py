@@ -33,6 +33,7 @@ FOREST_USES = {
     "bisect",
     "collections",
     "collections.abc",
+    "functools",
     "heapq",
     "itertools",
     "msgspec",

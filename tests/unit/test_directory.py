@@ -49,8 +49,8 @@ def test_somebody_elses_folder_is_left_alone() -> None:
 
 
 def test_a_newer_format_is_named() -> None:
-    with pytest.raises(InvalidArgument, match="format 3 and this braidlog reads format 2: upgrade"):
-        read_format(MemoryFiles({"FORMAT": b"braidlog 3\nwhatever it says"}))
+    with pytest.raises(InvalidArgument, match="format 4 and this braidlog reads format 3: upgrade"):
+        read_format(MemoryFiles({"FORMAT": b"braidlog 4\nwhatever it says"}))
 
 
 @pytest.mark.parametrize("text", [b"", b"braidlog 1\n", b"braidlog 1\nxyz\n", b"other 1\n" + ID.encode() + b"\n"])

@@ -158,6 +158,9 @@ class MetadataService(LocalService):
             raise InvalidArgument(f"{type(command).__name__} is nothing that a broker binds")
         if isinstance(command, _TIMED):
             command = msgspec.structs.replace(command, now=now)
+        elif isinstance(command, c.Append) and command.payload:
+            # It stays until it is packed, and must not keep alive all that came in with it.
+            command = msgspec.structs.replace(command, payload=bytes(command.payload))
         request: bytes = getattr(command, "request", b"")
         return c.Again(command, since) if since != NONE and request else command
 

@@ -236,7 +236,7 @@ class _Examination:
             self.partial = True
         return replica
 
-    def _frames(self, after: int, check: LogCheck) -> Iterator[tuple[int, bytes]]:
+    def _frames(self, after: int, check: LogCheck) -> Iterator[tuple[int, memoryview]]:
         """What the next opening would take in; what is durable, while a writer is at work or the log is damaged."""
         damaged = any(not finding.torn for finding in check.findings)
         if self.writer is None and not damaged:

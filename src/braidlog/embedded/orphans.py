@@ -15,8 +15,8 @@ def sweep(space: Space, store: Store) -> None:
     """Remove what was left by everybody whose epoch is over. For a writer that has just opened, and stored nothing."""
     if not space.admitted:  # else their puts may be under way
         store.sweep_unfinished()
-    for name in store.list():
-        if name not in space.objects and epoch_of(name) not in space.admitted:
+    for name in store.list(besides=space.objects):
+        if epoch_of(name) not in space.admitted:
             store.delete(name)
 
 

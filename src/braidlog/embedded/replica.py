@@ -52,7 +52,7 @@ class Piece(NamedTuple):
     rows: int
     row: int
     block: int
-    payload: bytes | None
+    payload: c.Payload | None
     place: Place | None
     own: bool
     greatest: int
@@ -63,7 +63,7 @@ class Replica:
 
     instant: Final = True  # looking takes no time
 
-    def __init__(self, forest: Forest, payloads: dict[int, bytes], store: Store, folder: str | None) -> None:
+    def __init__(self, forest: Forest, payloads: dict[int, c.Payload], store: Store, folder: str | None) -> None:
         self.lock = threading.Lock()
         self.forest = forest
         self.payloads = payloads

@@ -9,11 +9,16 @@ commands always gives the same state. Times are microseconds since the epoch.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
 NONE: Final = -1  # an integer field that was not given
+
+if TYPE_CHECKING:
+    Payload: TypeAlias = bytes | memoryview
+else:  # it is decoded without a copy, and then keeps alive what it was decoded from
+    Payload = memoryview
 
 
 class Opened(Struct, tag="opened", array_like=True, frozen=True):
@@ -47,7 +52,7 @@ class Append(Struct, tag="append", array_like=True, frozen=True):
     size: int  # bytes of keys, values and headers
     least: int  # timestamps of the batch
     greatest: int
-    payload: bytes = b""
+    payload: Payload = b""
     object: str = ""
     offset: int = 0
     length: int = 0

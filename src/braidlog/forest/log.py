@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from braidlog.forest.commands import NONE
 from braidlog.forest.index import Index
 from braidlog.forest.tails import Marker, Tree
@@ -45,17 +47,14 @@ class View:
         self.up = up
 
 
-class Outcome:
+class Outcome(msgspec.Struct, array_like=True, eq=False, gc=False):
     """What became of an append, as long as somebody may ask. Positions of a withheld one move with promotions."""
 
-    __slots__ = ("count", "first", "log", "request", "withheld")
-
-    def __init__(self, request: bytes, log: int, first: int, count: int, withheld: bool) -> None:
-        self.request = request
-        self.log = log
-        self.first = first  # NONE: the log ended, and the records with it
-        self.count = count
-        self.withheld = withheld
+    request: bytes
+    log: int
+    first: int  # NONE: the log ended, and the records with it
+    count: int
+    withheld: bool
 
 
 class Writer:

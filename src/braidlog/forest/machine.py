@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -57,7 +57,8 @@ class Forest:
         self.space = Space()
         self.next_id = 1
         self.applied = 0  # commands ever applied, refused ones too: how far somebody has seen the forest
-        self.outcomes: OrderedDict[bytes, Outcome | c.Result] = OrderedDict()  # settled
+        self._settled: OrderedDict[bytes, Outcome | c.Result] = OrderedDict()
+        self._settled_before: Callable[[], Iterable[tuple[bytes, Outcome | c.Result]]] | None = None
         self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
         self.decided: OrderedDict[bytes, Outcome] = OrderedDict()  # of those whose position was withheld
         self.windows = Windows()
@@ -214,10 +215,23 @@ class Forest:
             for name in list(islice(log.writers, surplus + limits.WRITERS_PER_LOG_MAX // 100)):
                 del log.writers[name]
 
+    @property
+    def outcomes(self) -> OrderedDict[bytes, Outcome | c.Result]:
+        """Of requests that are settled, as they settled."""
+        if self._settled_before is not None:
+            before, self._settled_before = self._settled_before, None
+            self._settled.update(before())
+        return self._settled
+
+    def remember_when_asked(self, settled: Callable[[], Iterable[tuple[bytes, Outcome | c.Result]]]) -> None:
+        """For a forest that settled nothing yet: take over what another one had settled, once somebody asks."""
+        self._settled_before = settled
+
     def _remember(self, request: bytes, outcome: Outcome | c.Result) -> None:
-        self.outcomes[request] = outcome
-        if len(self.outcomes) > limits.OUTCOMES_KEPT_MAX:
-            forgotten = self.outcomes.popitem(last=False)
+        outcomes = self.outcomes
+        outcomes[request] = outcome
+        if len(outcomes) > limits.OUTCOMES_KEPT_MAX:
+            forgotten = outcomes.popitem(last=False)
             if self._clients:  # as many as are kept were applied later than this one
                 self.windows.keep(*forgotten, self.applied - limits.OUTCOMES_KEPT_MAX)
 

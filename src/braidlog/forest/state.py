@@ -5,7 +5,8 @@ the rest. Views, ways and segments are shared, so they are numbered in the order
 first meets them.
 
 Version 1 knew neither consumers nor windows nor admitted uploaders: what it wrote thaws with none of them. New fields
-stand last in their structs, with what they meant before there were any as their default.
+stand last in their structs, with what they meant before there were any as their default. Before version 3 a settled
+append was written as a `_Known` that repeated its request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import heapq
 import sys
 from array import array
+from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -27,7 +30,7 @@ from braidlog.forest.space import Object, Place
 from braidlog.forest.tails import Tour
 from braidlog.forest.windows import Window, Windows
 
-VERSION = 2
+VERSION = 3
 _COLUMNS = ("start", "total", "sizes", "block", "row", "least", "greatest")
 
 
@@ -48,14 +51,6 @@ class _View(msgspec.Struct, array_like=True):
 class _Way(msgspec.Struct, array_like=True):
     log: int  # NONE: frozen, or its log is no more
     view: int
-
-
-class _Outcome(msgspec.Struct, array_like=True):
-    request: bytes
-    log: int
-    first: int
-    count: int
-    withheld: bool
 
 
 class _Log(msgspec.Struct, array_like=True):
@@ -93,6 +88,12 @@ class _Log(msgspec.Struct, array_like=True):
     consumers_ceiling: int = FAR
 
 
+class _Known(msgspec.Struct, array_like=True, gc=False):
+    request: bytes
+    outcome: int  # or NONE: then there is an answer
+    answer: c.Result | None
+
+
 _Settled = tuple[int, c.Result | None]  # outcome or NONE, else the answer
 
 
@@ -118,10 +119,10 @@ class _State(msgspec.Struct, array_like=True):
     places: list[tuple[int, str, int, int, int, int, int]]
     objects: list[tuple[str, int, int, int, int]]
     ends: list[tuple[int, str, str, int, int]]
-    outcomes: list[_Outcome]
+    outcomes: msgspec.Raw  # list[Outcome]
     pending: list[int]
     decided: list[int]
-    settled: list[tuple[bytes, int, c.Result | None]]  # request, outcome or NONE, else the answer
+    settled: msgspec.Raw  # list[int | _Known]: an append by the number of its outcome, which names its request too
     applied: int = 0
     newest_epoch: int = 0
     admitted: dict[int, int] = {}
@@ -133,6 +134,11 @@ class _State(msgspec.Struct, array_like=True):
 
 class _Version(msgspec.Struct, array_like=True):
     version: int
+
+
+_STATES = msgspec.msgpack.Decoder(_State)
+_OUTCOMES = msgspec.msgpack.Decoder(list[Outcome])
+_SETTLED = msgspec.msgpack.Decoder(list[int | _Known])
 
 
 def freeze(forest: Forest) -> bytes:
@@ -170,7 +176,12 @@ class _Freezer:
             for key, (_, log) in space.unsettled.items()
             if key in self.segments
         ]
-        settled = [(request, *self._settled(known)) for request, known in forest.outcomes.items()]
+        settled = [
+            self._outcome(known)
+            if isinstance(known, Outcome) and known.request == request
+            else _Known(request, *self._settled(known))
+            for request, known in forest.outcomes.items()
+        ]
         pending = [self._outcome(outcome) for outcome in forest.pending.values()]
         decided = [self._outcome(outcome) for outcome in forest.decided.values()]
         windows = [self._window(client, window) for client, window in forest.windows.by_client.items()]
@@ -188,10 +199,10 @@ class _Freezer:
             [(block, *place) for block, place in space.places.items()],
             [(name, o.size, o.crc, o.registered, o.condemned) for name, o in space.objects.items()],
             [(log_id, *end) for log_id, end in forest.ends.items()],
-            [_Outcome(o.request, o.log, o.first, o.count, o.withheld) for o in self.outcomes],
+            msgspec.Raw(msgspec.msgpack.encode(list(self.outcomes))),
             pending,
             decided,
-            settled,
+            msgspec.Raw(msgspec.msgpack.encode(settled)),
             forest.applied,
             space.newest_epoch,
             space.admitted,
@@ -305,17 +316,39 @@ def _unpack_segment(packed: _Segment) -> Segment:
     return segment
 
 
-def thaw(data: bytes) -> Forest:
+def thaw(data: bytes | memoryview) -> Forest:
     """The forest that was frozen."""
     try:
-        version = msgspec.msgpack.decode(data, type=_Version).version
-        if not 1 <= version <= VERSION:
-            raise Corrupt(
-                f"the snapshot has format {version} and this braidlog reads {VERSION}: use the newer braidlog"
-            )
-        return _Thawer(msgspec.msgpack.decode(data, type=_State)).forest()
+        return _Thawer(_decode(data)).forest()
     except (msgspec.DecodeError, IndexError, KeyError, ValueError) as error:
         raise Corrupt(f"the snapshot does not describe a forest: {error}") from error
+
+
+def _decode(data: bytes | memoryview) -> _State:
+    try:
+        state = _STATES.decode(data)
+        version = state.version
+    except msgspec.DecodeError:
+        version = msgspec.msgpack.decode(data, type=_Version).version
+        if 1 <= version <= VERSION:
+            raise
+    if not 1 <= version <= VERSION:
+        raise Corrupt(f"the snapshot has format {version} and this braidlog reads {VERSION}: use the newer braidlog")
+    return state
+
+
+def _settled(stored: msgspec.Raw, outcomes: list[Outcome] | msgspec.Raw) -> Iterator[tuple[bytes, Outcome | c.Result]]:
+    """The settled requests and what became of them, in the order in which they settled."""
+    try:
+        if isinstance(outcomes, msgspec.Raw):
+            outcomes = _OUTCOMES.decode(outcomes)
+        for known in _SETTLED.decode(stored):
+            if isinstance(known, int):
+                yield outcomes[known].request, outcomes[known]
+            else:
+                yield known.request, outcomes[known.outcome] if known.answer is None else known.answer
+    except (msgspec.DecodeError, IndexError) as error:
+        raise Corrupt(f"the snapshot's requests cannot be read: {error}") from error
 
 
 class _Thawer:
@@ -341,11 +374,10 @@ class _Thawer:
             index = Index()
             index.lows, index.segments = packed.lows, [segments[number] for number in packed.segments]
             views.append(View(index, ways[packed.way] if packed.way != NONE else None))
-        outcomes = [Outcome(o.request, o.log, o.first, o.count, o.withheld) for o in state.outcomes]
+        outcomes = self._needed_outcomes()
         forest.pending = {outcomes[number].request: outcomes[number] for number in state.pending}
         forest.decided.update((outcomes[number].request, outcomes[number]) for number in state.decided)
-        for request, number, answer in state.settled:
-            forest.outcomes[request] = answer if answer is not None else outcomes[number]
+        forest.remember_when_asked(partial(_settled, state.settled, outcomes or state.outcomes))
         self._windows(forest.windows, outcomes)
 
         self._logs(forest, views, ways, outcomes)
@@ -359,6 +391,14 @@ class _Thawer:
         for number, log_id in state.unsettled:
             space.watch(segments[number], forest.logs.get(log_id, stranger))
         return forest
+
+    def _needed_outcomes(self) -> list[Outcome]:
+        """All of them if anybody but the settled requests refers to one: these have time until they are asked for."""
+        state = self.state
+        referred = state.pending or state.decided or state.windows
+        if referred or any(log.writers or log.withheld for log in state.logs):
+            return _OUTCOMES.decode(state.outcomes)
+        return []
 
     def _windows(self, windows: Windows, outcomes: list[Outcome]) -> None:
         windows.windows_forgotten_at = self.state.windows_forgotten_at

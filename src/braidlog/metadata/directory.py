@@ -1,6 +1,6 @@
 """What makes a folder a braidlog directory: its FORMAT file, its one writer, and how a whole file gets into it.
 
-FORMAT is written before anything else: the line `braidlog 2`, then the directory's id. What format 1 wrote can be
+FORMAT is written before anything else: the line `braidlog 3`, then the directory's id. What older formats wrote can be
 read as it is; opening it for writing brings it to this format first, so that no older program takes it for its own.
 At most one process writes at a time: it holds an flock on LOCK, which the kernel releases when the process ends,
 however it ends. LOCK itself is never removed, for removing it would let two processes lock two different files.
@@ -22,7 +22,7 @@ from braidlog.objects.files import File, Files
 FORMAT: Final = "FORMAT"
 LOCK: Final = "LOCK"
 UNFINISHED: Final = ".tmp"  # ends the names of files that were not whole yet when their writer stopped
-VERSION: Final = 2
+VERSION: Final = 3
 _OLDEST: Final = 1  # that can still be read
 
 _FORMAT_TEXT: Final = re.compile(rb"braidlog (\d{1,9})\n([0-9a-f]{32})\n")

@@ -46,7 +46,7 @@ from braidlog.objects.files import File, Files
 
 _ZEROS: Final = bytes(limits.LOG_GROWTH_BYTES)
 
-Take: TypeAlias = Callable[[int, bytes], object]  # of a sequence and its payload
+Take: TypeAlias = Callable[[int, memoryview], object]  # of a sequence and its payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Recovery:
     _segments: tuple[int, ...]
     _after: int
 
-    def replay(self) -> Iterator[tuple[int, bytes]]:
+    def replay(self) -> Iterator[tuple[int, memoryview]]:
         """The payloads behind the snapshot with their sequences, in order; one is in memory at a time.
 
         To be used before anything is dropped. Frames appended since opening are not among them.
@@ -309,7 +309,7 @@ def _find_tail(files: Files, segments: Sequence[int], after: int, synced: Synced
         if first != expected:
             raise Corrupt(describe(segment_path(first), 0, gap_problem(first, expected)))
         offset, last_offset = HEADER_BYTES, None
-        with Segment(files, first) as segment:
+        with Segment(files, first, whole=take is not None) as segment:
             for found in scan(segment):
                 if isinstance(found, Frame):
                     last_offset = found.offset

@@ -115,13 +115,13 @@ def parse_header(data: bytes) -> Header | NoFrame:
     return Header(known, sequence, length, checksum)
 
 
-def checked_payload(header: Header, stored: bytes) -> bytes | None:
-    """The payload within what is stored behind the header; None if it is damaged or incomplete."""
+def checked_payload(header: Header, stored: bytes | memoryview) -> memoryview | None:
+    """The payload within what is stored behind the header, uncopied; None if it is damaged or incomplete."""
     if len(stored) != header.stored_bytes:
         return None
     padding = len(stored) - header.length
-    payload = stored[: header.length] if padding else stored
-    if crc32c(payload) != header.checksum or stored[header.length :] != bytes(padding):
+    payload = memoryview(stored)[: header.length]
+    if crc32c(payload) != header.checksum or bytes(stored[header.length :]) != bytes(padding):
         return None
     return payload
 

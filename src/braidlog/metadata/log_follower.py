@@ -46,12 +46,12 @@ class LogFollower:
         self._next = after + 1
         self._synced: File | None = None
 
-    def poll(self) -> list[tuple[int, bytes]]:
+    def poll(self) -> list[tuple[int, memoryview]]:
         """The payloads that became durable since the last poll, with their sequences, in order.
 
         Raises Superseded if the next one was dropped, and Corrupt if it was damaged after it had been synced.
         """
-        found: list[tuple[int, bytes]] = []
+        found: list[tuple[int, memoryview]] = []
         try:
             with storage("follow the command log"):
                 durable = max(self._after, self._read_synced())

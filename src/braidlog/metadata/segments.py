@@ -13,9 +13,9 @@ What makes damage distinguishable from a power cut:
   may lag behind after a power cut, but never runs ahead: a bad or missing frame that it covers is damage.
   A record of it that fails its check says nothing.
 
-Promises: a frame is handed out only if it is whole and in its place, and one payload is in memory at a time. Assumes
-that writers keep to the order above. Never writes, and lets OSErrors through: callers say what they were about. No
-`Segment` may be used by two threads at once.
+Promises: a frame is handed out only if it is whole and in its place, and one payload is in memory at a time, unless
+the segment is read whole. Assumes that writers keep to the order above. Never writes, and lets OSErrors through:
+callers say what they were about. No `Segment` may be used by two threads at once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from braidlog import limits
 from braidlog.errors import Corrupt
 from braidlog.metadata import frames
 from braidlog.metadata.frames import ALIGNMENT_BYTES, HEADER_BYTES, Header, Kind, NoFrame
-from braidlog.objects.files import Files
+from braidlog.objects.files import Files, read_whole
 
 FOLDER: Final = "log"
 SYNCED: Final = f"{FOLDER}/SYNCED"
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.log")
 _LOG_KINDS: Final = (Kind.DATA, Kind.END)
-_LOOK_BYTES: Final = limits.MIB  # how much of a damaged or blank stretch is looked at in one go
+_LOOK_BYTES: Final = 64 * limits.KIB  # how much of a damaged or blank stretch is looked at in one go
 _BLANK: Final = bytes(_LOOK_BYTES)
 
 _SYNCED_BODY: Final = struct.Struct("<4sQQQ")  # magic, then the fields of Synced
@@ -55,7 +55,7 @@ class Frame:
     kind: Kind
     sequence: int
     offset: int
-    payload: bytes
+    payload: memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,16 @@ class Synced:
 
 
 class Segment:
-    """A segment that is open for reading. FileNotFoundError if there is none with that first sequence."""
+    """A segment that is open for reading. FileNotFoundError if there is none with that first sequence.
 
-    def __init__(self, files: Files, first: int) -> None:
+    `whole` reads it in one go, for one whose payloads will be kept anyway: they all point into that memory.
+    """
+
+    def __init__(self, files: Files, first: int, *, whole: bool = False) -> None:
         self.first = first
         self.path = segment_path(first)
         self._file = files.open_read(self.path)
+        self._whole = read_whole(self._file) if whole else None
 
     def __enter__(self) -> Segment:
         return self
@@ -119,13 +123,18 @@ class Segment:
     def header(self, offset: int) -> Header | NoFrame:
         """The header at `offset`, or why there is none. Corrupt if it is of a newer format."""
         try:
-            return frames.parse_header(self._file.read(offset, HEADER_BYTES))
+            return frames.parse_header(bytes(self._read(offset, HEADER_BYTES)))
         except Corrupt as error:
             raise Corrupt(describe(self.path, offset, str(error))) from None
 
-    def payload(self, offset: int, header: Header) -> bytes | None:
+    def payload(self, offset: int, header: Header) -> memoryview | None:
         """The payload of the frame at `offset`; None if it is damaged or incomplete."""
-        return frames.checked_payload(header, self._file.read(offset + HEADER_BYTES, header.stored_bytes))
+        return frames.checked_payload(header, self._read(offset + HEADER_BYTES, header.stored_bytes))
+
+    def _read(self, offset: int, length: int) -> bytes | memoryview:
+        if self._whole is not None:
+            return self._whole[offset : offset + length]
+        return self._file.read(offset, length)
 
     def end_of_bytes(self, offset: int) -> int:
         """Behind the last byte from `offset` on that is not zero; `offset` if there is none."""

@@ -13,7 +13,7 @@ from typing import Final
 from braidlog.errors import Corrupt, InvalidArgument
 from braidlog.metadata import directory, frames
 from braidlog.metadata.directory import put_file, storage
-from braidlog.objects.files import Files
+from braidlog.objects.files import Files, read_whole
 
 FOLDER: Final = "snapshots"
 
@@ -33,7 +33,7 @@ def write(files: Files, sequence: int, payload: frames.Payload) -> None:
         put_file(files, _path(sequence), frames.encode(frames.Kind.SNAPSHOT, sequence, payload))
 
 
-def latest(files: Files) -> tuple[int, bytes] | None:
+def latest(files: Files) -> tuple[int, memoryview] | None:
     """The newest snapshot and the sequence it covers; None if there is none."""
     # A reader in another process may find that the writer has just dropped what it listed: then there is a newer one.
     # The writer drops only after it wrote, so finding the same newest name gone twice is no race.
@@ -68,13 +68,14 @@ def sweep_unfinished(files: Files) -> None:
         directory.sweep_unfinished(files, FOLDER)
 
 
-def _read(files: Files, sequence: int) -> bytes:
+def _read(files: Files, sequence: int) -> memoryview:
     path = _path(sequence)
     file = files.open_read(path)
     try:
-        size = file.size()
+        stored = read_whole(file)
+        size = len(stored)
         try:
-            header = frames.parse_header(file.read(0, frames.HEADER_BYTES))
+            header = frames.parse_header(bytes(stored[: frames.HEADER_BYTES]))
         except Corrupt as error:
             raise Corrupt(f"{path}: {error}") from None
         if not isinstance(header, frames.Header):
@@ -83,7 +84,7 @@ def _read(files: Files, sequence: int) -> bytes:
             raise Corrupt(f"{path}: holds a {header.kind.name} frame at {header.sequence}: the file was renamed")
         payload = None
         if size == header.frame_bytes:
-            payload = frames.checked_payload(header, file.read(frames.HEADER_BYTES, header.stored_bytes))
+            payload = frames.checked_payload(header, stored[frames.HEADER_BYTES :])
         if payload is None:
             raise Corrupt(f"{path}: the state at {sequence} fails its check ({size:,} bytes of {header.frame_bytes:,})")
         return payload

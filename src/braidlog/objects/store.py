@@ -12,7 +12,7 @@ import errno
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -48,8 +48,8 @@ class Store(Protocol):
     def delete(self, name: str) -> None:
         """Forget the object. One that is not there is fine."""
 
-    def list(self) -> list[str]:
-        """The names of all objects, sorted."""
+    def list(self, besides: Container[str] = ()) -> list[str]:
+        """The names of all objects but those, sorted."""
 
     def sweep_unfinished(self) -> None:
         """Remove what puts that never ended left behind. Only while no put is under way."""
@@ -113,8 +113,8 @@ class FileStore(Store):
             if handle is not None:
                 handle.retire()
 
-    def list(self) -> list[str]:
-        return [name for name in self._files.list(FOLDER) if _NAME.fullmatch(name)]
+    def list(self, besides: Container[str] = ()) -> list[str]:
+        return [name for name in self._files.list(FOLDER) if name not in besides and _NAME.fullmatch(name)]
 
     def sweep_unfinished(self) -> None:
         for name in self._files.list(FOLDER):
