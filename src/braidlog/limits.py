@@ -97,10 +97,16 @@ HTTP_REQUEST_S: Final = 5.0  # for a request to arrive
 HTTP_LINGER_S: Final = 2.0  # for the answer to be read
 TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
 
+# A server's memory.
+MEMORY_KEPT_BYTES_MAX: Final = 256 * MIB  # freed, and kept for the next
+MEMORY_MAPPED_BYTES_MIN: Final = 32 * MIB  # a piece that is given back as soon as it is freed
+MEMORY_GROWTH_BYTES: Final = 8 * MIB  # asked for at once
+
 # The wire.
 WIRE_HELLO_BYTES_MAX: Final = 64 * KIB  # of a frame before the peer has said who it is
 WIRE_FRAME_BYTES_MAX: Final = 80 * MIB  # the largest batch, with what belongs to it
 WIRE_BODY_BYTES_MAX: Final = WIRE_FRAME_BYTES_MAX - 64 * KIB  # of it, without what says what it is
+RECEIVE_BYTES: Final = 256 * KIB  # taken from a connection at once, but for large frames
 WIRE_BATCH_BYTES_MAX: Final = 1 * MIB  # of one as msgpack, which is looked at record by record
 WIRE_BLOCK_BYTES_MIN: Final = 64 * KIB  # larger batches travel as Arrow blocks
 WIRE_READ_BYTES_MAX: Final = 4 * MIB  # what one answer to a read holds, or a single record

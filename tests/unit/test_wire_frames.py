@@ -154,3 +154,28 @@ def test_a_preface_says_what_is_spoken() -> None:
 
 def test_a_header_has_the_size_that_is_documented() -> None:
     assert HEADER_BYTES == 28
+
+
+@pytest.mark.parametrize("size", [70_000, 1_000_000, 9_000_000])
+@pytest.mark.parametrize("step", [1_000, 80_000, 3_000_000])
+def test_the_rest_of_a_large_frame_goes_where_there_is_room_for_it(size: int, step: int) -> None:
+    large = random.Random(size).randbytes(size)
+    sent = b"".join(
+        b"".join(frames.encode(Kind.REQUEST, n, 0, b"head", body)) for n, body in enumerate([b"x", large, b"y"])
+    )
+    parser = Parser()
+    found: list[Frame] = []
+    direct = at = 0
+    while at < len(sent):
+        room = parser.room()
+        piece = sent[at : at + (step if room is None else min(step, len(room)))]
+        if room is None:
+            found += parser.feed(piece)
+        else:
+            room[: len(piece)] = piece
+            direct += len(piece)
+            found += parser.filled(len(piece))
+        at += len(piece)
+        assert parser.held <= size + 100
+    assert [bytes(frame.body) for frame in found] == [b"x", large, b"y"]
+    assert direct or step > size

@@ -112,6 +112,20 @@ class Conversation:
         except Malformed as error:
             yield from self._drop(f"{error}")
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes of a large frame are to be put; None: they are to be given to `receive`."""
+        return None if self._dropped else self._parser.room()
+
+    def filled(self, count: int) -> Iterator[Effect]:
+        """So many bytes were put into the room."""
+        if self._dropped:
+            return
+        try:
+            for frame in self._parser.filled(count):
+                yield from self._take(frame)
+        except Malformed as error:
+            yield from self._drop(f"{error}")
+
     def _take(self, frame: Frame) -> Iterator[Effect]:
         self.seen = max(self.seen, frame.seen)
         if frame.kind is Kind.NOTE and self.hello is not None:

@@ -91,9 +91,16 @@ class MetadataLink:
         self._calls.connected()
         self._flush()
 
-    def received(self, data: bytes) -> None:
+    def room(self) -> memoryview | None:
+        return self._calls.room()
+
+    def received(self, data: bytes | int) -> None:
+        """Bytes arrived, or so many were put into the room."""
         try:
-            self._calls.receive(data)
+            if isinstance(data, int):
+                self._calls.filled(data)
+            else:
+                self._calls.receive(data)
         except Malformed as error:
             _log.warning("metadata at %s:%d: %s", self.host, self.port, error)
             if self._transport is not None:
@@ -129,16 +136,27 @@ class MetadataLink:
             self._transport.writelines(out)
 
 
-class _Protocol(asyncio.Protocol):
+class _Protocol(asyncio.BufferedProtocol):
     def __init__(self, link: MetadataLink) -> None:
         self._link = link
+        self._scratch = memoryview(bytearray(limits.RECEIVE_BYTES))
+        self._room: memoryview | None = None  # where the rest of a large frame goes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own
         self._link.made(transport)
 
-    def data_received(self, data: bytes) -> None:
-        self._link.received(data)
+    def get_buffer(self, size_hint: int) -> memoryview:
+        del size_hint
+        self._room = self._link.room()
+        return self._scratch if self._room is None else self._room
+
+    def buffer_updated(self, count: int) -> None:
+        if self._room is None:
+            self._link.received(bytes(self._scratch[:count]))
+        else:
+            self._room = None
+            self._link.received(count)
 
     def connection_lost(self, error: Exception | None) -> None:
         del error

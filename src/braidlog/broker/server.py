@@ -67,6 +67,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.bytes_in_flight = 0
         self.requests = 0
+        self.scratch = memoryview(bytearray(limits.RECEIVE_BYTES))  # for what arrives, until its connection has a copy
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.AbstractServer] = []
         self._links: dict[bytes, Connection] = {}
@@ -178,7 +179,7 @@ class Server:
             connection.flush()
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One peer."""
 
     def __init__(self, server: Server) -> None:
@@ -200,6 +201,7 @@ class Connection(asyncio.Protocol):
         self._looking: set[int] = set()  # of those, what is being carried out
         self._starved: dict[int, None] = {}  # subscriptions that found no room, in turn
         self._serving = False
+        self._room: memoryview | None = None  # where the rest of a large frame goes
         self._link = b""
 
     # --- what the loop calls -------------------------------------------------------------------------------------
@@ -211,10 +213,19 @@ class Connection(asyncio.Protocol):
         if not self._server.arrived(self):
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, size_hint: int) -> memoryview:
+        del size_hint
+        self._room = self._conversation.room()
+        return self._server.scratch if self._room is None else self._room
+
+    def buffer_updated(self, count: int) -> None:
         self._heard = self._server.now
-        self._meter.received.value += len(data)
-        self._carry_out(self._conversation.receive(data))
+        self._meter.received.value += count
+        if self._room is None:
+            self._carry_out(self._conversation.receive(bytes(self._server.scratch[:count])))
+        else:
+            self._room = None
+            self._carry_out(self._conversation.filled(count))
 
     def eof_received(self) -> bool:
         return False

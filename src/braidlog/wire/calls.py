@@ -133,6 +133,15 @@ class Calls:
         for frame in self._parser.feed(data):
             self._take(frame)
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes of a large frame are to be put; None: they are to be given to `receive`."""
+        return self._parser.room()
+
+    def filled(self, count: int) -> None:
+        """So many bytes were put into the room. Raises Malformed, as `receive` does."""
+        for frame in self._parser.filled(count):
+            self._take(frame)
+
     def lost(self) -> None:
         """The connection is gone, or there never was one. Calls wait for the next."""
         self.welcome = None

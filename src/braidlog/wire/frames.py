@@ -28,6 +28,9 @@ _COVERED: Final = struct.Struct("<IIBBHIQ")  # the header as the checksum sees i
 HEADER_BYTES: Final = _HEADER.size
 SEEN_MAX: Final = (1 << 64) - 1
 
+_DIRECT_BYTES_MIN: Final = 64 * 1024  # what is left of a frame that is worth to be received in its place
+_ROOM_BYTES: Final = 4 * 1024 * 1024  # the memory for a frame of so many bytes is taken at once
+
 
 class Malformed(Exception):
     """These bytes are no frame. The connection they came over is of no use any more."""
@@ -66,52 +69,100 @@ def encode(kind: Kind, number: int, seen: int, head: bytes, body: bytes | memory
 
 
 class Parser:
-    """The receiving end of a stream. `feed` takes what arrived and yields the frames that it completes."""
+    """The receiving end of a stream. `feed` takes what arrived and yields the frames that it completes.
+
+    While a large frame is under way, `room` is where the rest of it may be put right away, and `filled` says how much
+    of that was: so it is copied once, by whoever receives it.
+    """
 
     def __init__(self, *, frame_bytes_max: int = limits.WIRE_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._rest = bytearray()  # of a frame that is not whole yet: one piece, however small those are that arrive
-        self._need = HEADER_BYTES
+        self._rest = bytearray()  # room for a frame that is not whole yet
+        self._have = 0  # bytes of it
+        self._need = HEADER_BYTES  # bytes until more of it can be said
 
-    def feed(self, data: bytes | bytearray) -> Iterator[Frame]:
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._need:
-                return
-            data, self._rest = self._rest, bytearray()
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
         view = memoryview(data)
-        at, end = 0, len(data)
-        while end - at >= HEADER_BYTES:
-            length, head_length, crc, kind, flags, nothing, number, seen = _HEADER.unpack_from(view, at)
-            if length > self.frame_bytes_max or head_length > length:
-                raise Malformed(
-                    f"a frame of {length:,} bytes with a head of {head_length:,}: at most {self.frame_bytes_max:,}"
-                )
-            if flags or nothing:
-                raise Malformed("a frame with flags that version 1 does not know")
-            stop = at + HEADER_BYTES + length
-            if stop > end:
-                self._need = stop - at
+        while self._have and view:
+            piece = view[: self._need - self._have]
+            view = view[len(piece) :]
+            self._make_room(len(piece))
+            self._rest[self._have : self._have + len(piece)] = piece
+            yield from self.filled(len(piece))
+        at = 0
+        while len(view) - at >= HEADER_BYTES:
+            stop = at + HEADER_BYTES + self._length_of(view, at)
+            if stop > len(view):
                 break
-            body_at = at + HEADER_BYTES + head_length
-            covered = _COVERED.pack(length, head_length, kind, flags, nothing, number, seen)
-            if crc32c(view[at + HEADER_BYTES : stop], crc32c(covered)) != crc:
-                raise Malformed(f"a frame of {length:,} bytes whose checksum is wrong")
-            try:
-                named = _KINDS[kind]
-            except KeyError:
-                raise Malformed(f"a frame of kind {kind}, which version 1 does not know") from None
-            yield Frame(named, number, seen, view[at + HEADER_BYTES : body_at], view[body_at:stop])
+            yield _frame(view[at:stop])
             at = stop
-        else:
-            self._need = HEADER_BYTES
-        if at < end:
-            self._rest = bytearray(view[at:])
+        if at < len(view):
+            self._keep(view[at:])
+
+    def room(self) -> memoryview | None:
+        """Where the bytes that come next are to be put, if many more belong to this frame; None: feed them."""
+        if self._need - self._have < _DIRECT_BYTES_MIN:
+            return None
+        self._make_room(_DIRECT_BYTES_MIN)
+        return memoryview(self._rest)[self._have :]
+
+    def filled(self, count: int) -> Iterator[Frame]:
+        """So many bytes were put into the room."""
+        self._have += count
+        if self._have < self._need:
+            return
+        if self._need == HEADER_BYTES:
+            self._need += self._length_of(self._rest, 0)
+            if self._have < self._need:
+                return
+        whole, self._rest, self._have, self._need = self._rest, bytearray(), 0, HEADER_BYTES
+        yield _frame(memoryview(whole))
 
     @property
     def held(self) -> int:
         """The bytes of a frame that is not whole yet."""
-        return len(self._rest)
+        return self._have
+
+    def _keep(self, view: memoryview) -> None:
+        """The beginning of a frame."""
+        self._need = HEADER_BYTES
+        if len(view) >= HEADER_BYTES:
+            self._need += self._length_of(view, 0)
+        self._make_room(len(view))
+        self._rest[: len(view)] = view
+        self._have = len(view)
+
+    def _make_room(self, count: int) -> None:
+        """Room for so many bytes more, and for all of the frame unless it is very large: it may never come."""
+        if self._have + count > len(self._rest):
+            larger = bytearray(min(self._need, max(_ROOM_BYTES, 2 * (self._have + count))))
+            larger[: self._have] = memoryview(self._rest)[: self._have]
+            self._rest = larger
+
+    def _length_of(self, view: bytearray | memoryview, at: int) -> int:
+        """Of head and body of the frame whose header is there."""
+        length, head_length, _, _, flags, nothing, _, _ = _HEADER.unpack_from(view, at)
+        if length > self.frame_bytes_max or head_length > length:
+            raise Malformed(
+                f"a frame of {length:,} bytes with a head of {head_length:,}: at most {self.frame_bytes_max:,}"
+            )
+        if flags or nothing:
+            raise Malformed("a frame with flags that version 1 does not know")
+        return int(length)
+
+
+def _frame(view: memoryview) -> Frame:
+    """The frame that these bytes are, if its checksum says so."""
+    length, head_length, crc, kind, flags, nothing, number, seen = _HEADER.unpack_from(view)
+    covered = _COVERED.pack(length, head_length, kind, flags, nothing, number, seen)
+    if crc32c(view[HEADER_BYTES:], crc32c(covered)) != crc:
+        raise Malformed(f"a frame of {length:,} bytes whose checksum is wrong")
+    try:
+        named = _KINDS[kind]
+    except KeyError:
+        raise Malformed(f"a frame of kind {kind}, which version 1 does not know") from None
+    body_at = HEADER_BYTES + head_length
+    return Frame(named, number, seen, view[HEADER_BYTES:body_at], view[body_at:])
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}

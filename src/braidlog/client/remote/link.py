@@ -23,7 +23,6 @@ from braidlog.wire.calls import Call, Calls, Done
 from braidlog.wire.frames import Malformed
 from braidlog.wire.messages import Note, Ping, Request, Welcome
 
-_RECEIVE_BYTES: Final = 256 * 1024
 _JOIN_BYTES_MAX: Final = 64 * 1024
 _TICK_S: Final = 0.25
 
@@ -290,22 +289,27 @@ class Link:
                 self._calls.connected()
                 self._socket = connected
             self._transmit()
+            scratch = memoryview(bytearray(limits.RECEIVE_BYTES))
             began = looked = heard = time.monotonic()
             while not self._closed:
+                room = self._calls.room()
                 try:
-                    data = connected.recv(_RECEIVE_BYTES)
+                    count = connected.recv_into(scratch if room is None else room)
                 except TimeoutError:
                     self._expire()
                     self._mind_silence(time.monotonic() - heard)
                     if not greeted and time.monotonic() - began > limits.CONNECT_TIMEOUT_S:
                         raise TimeoutError("it does not say welcome") from None
                     continue
-                if not data:
+                if not count:
                     return greeted
                 heard = time.monotonic()
                 with self._lock:
                     try:
-                        self._calls.receive(data)
+                        if room is None:
+                            self._calls.receive(bytes(scratch[:count]))
+                        else:
+                            self._calls.filled(count)
                     finally:
                         more = bool(self._calls.out)
                         leave = self._calls.leaving and not self._calls.owed
