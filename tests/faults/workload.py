@@ -16,6 +16,7 @@ from braidlog.embedded.clock import Clock
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
+from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.files import Files
 from braidlog.testing import VirtualClock
 from tests.faults.ledger import LEASE_S, TTL_S, Account, Answer, Ledger, Step, record
@@ -80,7 +81,7 @@ class Quiet(Place):
 
 def open_quietly(files: Files, clock: Clock) -> tuple[Writer, Braid]:
     """Open for writing with nothing going on behind the scenes."""
-    writer = Writer(files, clock, folder=None)
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), clock)
     return writer, Braid(writer, "memory://", read_only=False, clock=clock)
 
 

@@ -11,6 +11,7 @@ from braidlog.errors import ConditionFailed, InvalidArgument
 from braidlog.forest import commands as c
 from braidlog.forest.machine import Forest
 from braidlog.forest.state import freeze, thaw
+from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.batch import Batch, encode, to_arrow
 from braidlog.objects.format import ObjectWriter
 from braidlog.objects.memory_files import MemoryFiles
@@ -61,13 +62,13 @@ def test_a_writer_takes_an_epoch_of_its_own(epoch: int) -> None:
 
 def test_reopening_leaves_what_an_uploader_has_not_registered_yet() -> None:
     files = MemoryFiles()
-    writer = Writer(files, SystemClock(), folder=None)
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), SystemClock())
     epoch = admitted(writer)
     for name in (object_name(writer.forest.space.epoch, 77), object_name(epoch, 1), object_name(epoch, 2)):
         writer.store.put(name, [memoryview(b"bytes")])
     writer.execute(c.Register(object_name(epoch, 2), epoch, 5, 0, 0))
     writer.close()
-    writer = Writer(files, SystemClock(), folder=None)
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), SystemClock())
     assert writer.store.list() == [object_name(epoch, 1), object_name(epoch, 2)]
     with pytest.raises(InvalidArgument, match="retire it first"):
         sweep_epoch(writer.forest.space, writer.store, epoch)
@@ -80,7 +81,7 @@ def test_reopening_leaves_what_an_uploader_has_not_registered_yet() -> None:
 
 
 def test_appends_share_a_block_of_an_uploaders_object() -> None:
-    writer = Writer(MemoryFiles(), SystemClock(), folder=None)
+    writer = Writer(DirectoryHome(MemoryFiles(), "0" * 32, folder=None), SystemClock())
     made = writer.execute(c.Create("log", 0))
     assert isinstance(made, c.Opening)
     epoch = admitted(writer)
@@ -102,7 +103,7 @@ def test_appends_share_a_block_of_an_uploaders_object() -> None:
 
 def test_the_bytes_of_an_append_that_was_sent_again_are_kept() -> None:
     files = MemoryFiles()
-    writer = Writer(files, SystemClock(), folder=None)
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), SystemClock())
     made = writer.execute(c.Create("log", 0))
     assert isinstance(made, c.Opening)
     payload = encode(Batch([b"once"], None, None, 3))
@@ -115,6 +116,6 @@ def test_the_bytes_of_an_append_that_was_sent_again_are_kept() -> None:
     assert (repeated.first, repeated.block) == (first.first, c.NONE)
     assert writer.inline_bytes == len(payload)
     writer.close()
-    writer = Writer(files, SystemClock(), folder=None)
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), SystemClock())
     assert [record.value for record in writer.read(made.log, 0, None, None, None)] == [b"once"]
     writer.close()

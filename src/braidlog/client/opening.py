@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,6 +23,7 @@ from braidlog.embedded.writer import Writer
 from braidlog.errors import InvalidArgument, Locked, NotFound, Unavailable
 from braidlog.metadata import directory
 from braidlog.metadata.directory import WriterLock
+from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.files import Files, OsFiles
 from braidlog.objects.memory_files import MemoryFiles
 
@@ -93,7 +95,8 @@ def open_files(
 
     `share` is the directory whose other users are let in."""
     clock = clock or SystemClock()
-    writer = Writer(files, clock, folder=folder, release=lock.release if lock else _nothing)
+    home = DirectoryHome(files, uuid.uuid4().hex, folder=folder)
+    writer = Writer(home, clock, release=lock.release if lock else _nothing)
     if writer.cut is not None:
         _log.warning(
             "%s: the last commit before an unclean stop was not whole and was cut (%s, %d bytes at %d); it was never "

@@ -219,7 +219,7 @@ class _Examination:
 
     def _replay(self, newest: int, check: LogCheck) -> Replica | None:
         try:
-            after, forest, payloads = load_snapshot(self.files)
+            after, forest, payloads = load_snapshot(snapshots.latest(self.files))
         except Corrupt as error:
             self._found("corrupt", f"{snapshots.FOLDER} at frame {newest}", str(error), _FROM_A_COPY)
             return None
@@ -345,7 +345,7 @@ class _Examination:
         if self.writer is None:
             return True
         try:
-            after, forest, payloads = load_snapshot(self.files)
+            after, forest, payloads = load_snapshot(snapshots.latest(self.files))
             now = Replica(forest, payloads, self.store, None)
             for sequence, payload in self._frames(after, LogCheck(0, 0, 0, 0, False, ())):
                 absorb_frame(now, sequence, payload)

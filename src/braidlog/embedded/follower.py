@@ -16,7 +16,7 @@ from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
-from braidlog.metadata import directory
+from braidlog.metadata import directory, snapshots
 from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
 from braidlog.objects.files import Files
@@ -32,7 +32,7 @@ class Follower(Replica):
         if directory.read_format(files) is None:
             raise NotFound("there is no braidlog directory here: open it for writing once to create it")
         self._files = files
-        after, forest, payloads = load_snapshot(files)
+        after, forest, payloads = load_snapshot(snapshots.latest(files))
         super().__init__(forest, payloads, FileStore(files), folder)
         self._follower = LogFollower(files, after)
         self._polling = threading.Lock()
@@ -79,7 +79,7 @@ class Follower(Replica):
 
     def _reload(self) -> None:
         for _ in range(limits.OBJECT_GONE_RETRIES):
-            after, forest, payloads = load_snapshot(self._files)
+            after, forest, payloads = load_snapshot(snapshots.latest(self._files))
             self._follower.close()
             self._follower = LogFollower(self._files, after)
             with self.lock:

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,12 +27,11 @@ from braidlog.errors import BraidError, Corrupt, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.machine import Forest
 from braidlog.forest.state import freeze, thaw
-from braidlog.metadata import directory, snapshots
-from braidlog.metadata.file_log import Cut, FileLog
+from braidlog.metadata import directory
+from braidlog.metadata.home import Home
 from braidlog.objects.batch import Batch, encode, to_arrow
-from braidlog.objects.files import Files
 from braidlog.objects.format import ObjectWriter
-from braidlog.objects.store import FileStore, object_name
+from braidlog.objects.store import object_name
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -49,27 +47,21 @@ SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
 class Writer(Replica):
     """Commits commands, and shows what is committed."""
 
-    def __init__(
-        self, files: Files, clock: Clock, *, folder: str | None, release: Callable[[], None] = lambda: None
-    ) -> None:
-        self.files = files
+    def __init__(self, home: Home, clock: Clock, *, release: Callable[[], None] = lambda: None) -> None:
+        self._home = home
         self.clock = clock
         self._release = release
         self._closing = False
         self.measures = WriterMeasures()
         self.failing: dict[str, str] = {}  # duties behind the scenes that do not get on, and why
-        directory.bring_format(files, uuid.uuid4().hex)
-        snapshots.sweep_unfinished(files)
         self.commands_since_checkpoint = 0
         with _uncollected():
-            after, forest, payloads = load_snapshot(files)
-            super().__init__(forest, payloads, FileStore(files), folder)
-            self.log, recovery = FileLog.open(files, after, self._replay)
-        self.clean: bool = recovery.clean
-        self.cut: Cut | None = recovery.cut
+            after, forest, payloads = load_snapshot(home.latest())
+            super().__init__(forest, payloads, home.store, home.folder)
+            self.log, self.clean, self.cut = home.open_log(after, self._replay)
         try:
             self.log.drop_through(after)
-            snapshots.drop_before(files, after)
+            home.drop_before(after)
             self._objects_named = 0
             self._forest_bytes = 0  # in the last snapshot
             self._room = threading.Condition()
@@ -243,11 +235,11 @@ class Writer(Replica):
                 snapshot = Snapshot(freeze(self.forest), dict(self.payloads))
             covered = self.commands_since_checkpoint
         self._forest_bytes = len(snapshot.forest)
-        snapshots.write(self.files, sequence, msgspec.msgpack.encode(snapshot))
+        self._home.save(sequence, msgspec.msgpack.encode(snapshot))
         with self.committer.alone():
             self.commands_since_checkpoint -= covered
         self.log.drop_through(sequence)
-        snapshots.drop_before(self.files, sequence)
+        self._home.drop_before(sequence)
 
     def _sweep_orphans(self) -> None:
         """Objects that nobody registered before this epoch can never be registered: remove them."""
@@ -301,9 +293,8 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def load_snapshot(files: Files) -> tuple[int, Forest, dict[int, c.Payload]]:
-    """(the sequence it covers, the forest, the bytes that ride inline) of the newest snapshot."""
-    found = snapshots.latest(files)
+def load_snapshot(found: tuple[int, memoryview] | None) -> tuple[int, Forest, dict[int, c.Payload]]:
+    """(the sequence it covers, the forest, the bytes that ride inline) of a snapshot; those of nothing, if None."""
     if found is None:
         return 0, Forest(), {}
     sequence, payload = found

@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.errors import Blocked
 from braidlog.forest import commands as c
+from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.batch import Batch, encode
 from braidlog.objects.files import OsFiles
 
@@ -125,7 +127,9 @@ def main(version: str) -> None:
     target = HERE / version
     target.mkdir()
     with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(OsFiles(Path(folder)), SystemClock(), folder=f"{folder}/objects")
+        writer = Writer(
+            DirectoryHome(OsFiles(Path(folder)), uuid.uuid4().hex, folder=f"{folder}/objects"), SystemClock()
+        )
         braid = Braid(writer, "golden", read_only=False)
         requests = fill(braid, Upkeep(writer), writer)
         shutil.copytree(folder, target / "directory", ignore=shutil.ignore_patterns("LOCK", "SOCKET"))
