@@ -41,11 +41,11 @@ INLINE_BYTES_MAX: Final = 256 * KIB  # larger batches go straight into an object
 FRAME_BYTES_MAX: Final = 64 * MIB  # one group commit
 FRAME_TARGET_BYTES: Final = 4 * MIB  # a group commit stops gathering here
 LOG_GROWTH_BYTES: Final = 1 * MIB  # zeros written ahead, so that a commit overwrites and never extends
-CHECKPOINT_LOG_BYTES: Final = 2 * MIB  # command log since the last snapshot before the next one is due
+CHECKPOINT_LOG_BYTES: Final = 4 * MIB  # command log since the last snapshot before the next one is due
 CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
 
 # Packing, compaction, collection.
-PACK_BYTES: Final = 2 * MIB  # inline bytes that make a flush due
+PACK_BYTES: Final = 4 * MIB  # inline bytes that make a flush due
 PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due
 UNPACKED_BYTES_MAX: Final = 64 * MIB  # appends wait for the packer above this
 OBJECT_BYTES_MAX: Final = 16 * MIB  # queued large batches that share one object
