@@ -168,15 +168,18 @@ class Addresses(Kind):
     many = True
     metavar = "HOST:PORT"
 
+    def __init__(self, port_min: int = 0) -> None:
+        self._port_min = port_min
+
     def of_text(self, text: str) -> Value:
-        return tuple(Address.parse(part.strip()) for part in text.split(","))
+        return tuple(Address.parse(part.strip(), self._port_min) for part in text.split(","))
 
     def of_toml(self, value: object, folder: Path) -> Value:
         del folder
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{_shown_type(value)} where a list of HOST:PORT belongs")
-        return tuple(map(Address.parse, texts))
+        return tuple(Address.parse(text, self._port_min) for text in texts)
 
     def toml(self, value: Value) -> str:
         assert isinstance(value, tuple)
@@ -250,7 +253,9 @@ ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
     "serve": (_AT, *_of_every_role(PORT)),
     "metadata": (_AT, *_of_every_role(METADATA_PORT)),
     "broker": (
-        Setting("metadata", "The metadata process to ask.", OneAddress(port_min=1), required=True),
+        Setting(
+            "metadata", "The metadata process to ask; several, if there are any.", Addresses(port_min=1), required=True
+        ),
         Setting("objects", "The directory of the objects. [default: the one that the metadata process names]", Place()),
         Setting("advertise", "Where clients find this broker, if not where it listens.", OneAddress(port_min=1)),
         *_of_every_role(PORT),

@@ -97,6 +97,11 @@ HTTP_REQUEST_S: Final = 5.0  # for a request to arrive
 HTTP_LINGER_S: Final = 2.0  # for the answer to be read
 TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
 
+# Several metadata processes.
+STANDBY_PATIENCE_S: Final = 1.0  # a standby waits for what its caller has seen already
+STANDBY_PAUSE_S: Final = 0.2  # before one that cannot follow tries again
+LEADER_LOOK_S: Final = 0.1  # how often a leader looks whether it still is one
+
 # A server's memory.
 MEMORY_KEPT_BYTES_MAX: Final = 256 * MIB  # freed, and kept for the next
 MEMORY_MAPPED_BYTES_MIN: Final = 32 * MIB  # a piece that is given back as soon as it is freed

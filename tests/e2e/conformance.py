@@ -239,7 +239,7 @@ class BrokeredSite(ServedSite):
         joined = threading.Event()
 
         def make() -> BrokerService:
-            broker = BrokerService(metadata, name, f"127.0.0.1:{port}", clock=self.clock)
+            broker = BrokerService([metadata], name, f"127.0.0.1:{port}", clock=self.clock)
             broker.on_ready = joined.set
             return broker
 

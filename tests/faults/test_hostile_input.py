@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import braidlog
 from braidlog import limits
 from braidlog.client.braid import Braid
-from braidlog.embedded.follower import Follower
+from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import Snapshot, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, Trimmed
@@ -63,7 +63,7 @@ def open_and_read(disk: MemoryFiles) -> str:
     """Open it read-only and for writing, and read everything. Answers which error of ours came out, if one did."""
     outcome = ""
     openers: list[Callable[[], Replica]] = [
-        lambda: Follower(disk, folder=None),
+        lambda: Follower(DirectorySource(disk, None)),
         lambda: open_quietly(disk, VirtualClock())[0],
     ]
     for opener in openers:

@@ -17,7 +17,7 @@ from braidlog import limits
 from braidlog.client.braid import Braid
 from braidlog.client.log import Log
 from braidlog.client.opening import open_files
-from braidlog.embedded.follower import Follower
+from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, OutcomeUnknown, Unavailable
@@ -314,7 +314,7 @@ def test_a_full_disk_at_closing_loses_nothing(disk: FaultyFiles, place: Quiet) -
 def test_a_directory_on_a_full_disk_can_be_read(disk: FaultyFiles, place: Quiet) -> None:
     place.braid.close()
     disk.fill()
-    follower = Follower(disk, folder=None)
+    follower = Follower(DirectorySource(disk, None))
     assert values(Braid(follower, "", read_only=True)) == [b"first"]
     follower.close()
 
@@ -600,7 +600,7 @@ def sampled(specimen: Specimen, rng: Random, count: int) -> list[tuple[str, int]
 
 def look_at_flip(specimen: Specimen, path: str, offset: int, bit: int) -> str:
     """Open and read all of a damaged directory, for writing and read-only. Answers where the damage was found."""
-    by_follower = found_by(lambda disk: Follower(disk, folder=None), specimen, path, offset, bit)
+    by_follower = found_by(lambda disk: Follower(DirectorySource(disk, None)), specimen, path, offset, bit)
     by_writer = found_by(lambda disk: open_quietly(disk, VirtualClock())[0], specimen, path, offset, bit)
     if by_follower != "harmless":
         assert by_writer != "harmless", "a reader must not refuse what a writer would take for sound"

@@ -14,7 +14,7 @@ import braidlog
 from braidlog import limits
 from braidlog.client.braid import Braid
 from braidlog.client.opening import open_files
-from braidlog.embedded.follower import Follower
+from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.errors import InvalidArgument, NotFound, OutcomeUnknown, Unavailable
 from braidlog.metadata.directory import WriterLock
 from braidlog.objects.files import OsFiles
@@ -37,7 +37,7 @@ class Reader:
     """A follower of a disk, and the braid a user would hold."""
 
     def __init__(self, files: MemoryFiles | OsFiles) -> None:
-        self.follower = Follower(files, folder=None)
+        self.follower = Follower(DirectorySource(files, None))
         self.braid = Braid(self.follower, "", read_only=True)
 
     def catch_up(self) -> None:
@@ -312,7 +312,7 @@ def test_a_read_error_that_passes_is_told_and_then_forgotten() -> None:
         log = writer.create("log")
         log.append(b"before")
         files = FaultyFiles(disk)
-        follower = Follower(files, folder=None)
+        follower = Follower(DirectorySource(files, None))
         reader = Braid(follower, "memory://", read_only=True)
         files.fail_always("read", OSError(5, "the disk does not answer"))
         log.append(b"meanwhile")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from braidlog import limits
@@ -16,26 +17,43 @@ _log = logging.getLogger("braidlog.broker")
 
 
 class MetadataLink:
-    """For the loop's thread alone."""
+    """To the one of several metadata processes that has the wanted role: the others say what they are, and are left.
 
-    def __init__(self, host: str, port: int, client: bytes, name: str) -> None:
-        self.host = host
-        self.port = port
+    For the loop's thread alone.
+    """
+
+    def __init__(self, addresses: Sequence[tuple[str, int]], client: bytes, name: str, role: str = "metadata") -> None:
+        self._addresses = deque(addresses)
+        self._role = role
         self._calls = Calls(client, name)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event = asyncio.Event()
         self._flushing = False
         self._closed = False
-        self._calls.on_greeted = lambda welcome: self.on_connected(welcome)
+        self._tried = 0  # addresses, since the last that was what was wanted
+        self._found = False
+        self._calls.on_greeted = self._greeted
         self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
         self.on_lost: Callable[[], None] = lambda: None
         self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
         self._ticking: asyncio.Task[Any] = self._loop.create_task(self._tick())
 
     @property
+    def host(self) -> str:
+        return self._addresses[0][0]
+
+    @property
+    def port(self) -> int:
+        return self._addresses[0][1]
+
+    @property
     def seen(self) -> int:
         return self._calls.seen
+
+    @seen.setter
+    def seen(self, seen: int) -> None:
+        self._calls.seen = max(seen, self._calls.seen)
 
     @property
     def connected(self) -> bool:
@@ -71,12 +89,17 @@ class MetadataLink:
             try:
                 async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
                     await self._loop.create_connection(lambda: _Protocol(self), self.host, self.port)
-                pause = limits.RECONNECT_S
                 await self._ended.wait()
+                if self._found:
+                    pause, self._tried, self._found = limits.RECONNECT_S, 0, False
             except (OSError, TimeoutError) as error:
                 _log.warning("metadata at %s:%d cannot be reached: %s", self.host, self.port, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, limits.RECONNECT_MAX_S)
+            self._addresses.rotate(-1)
+            self._tried += 1
+            if self._tried >= len(self._addresses):  # all of them, one after the other
+                self._tried = 0
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, limits.RECONNECT_MAX_S)
 
     async def _tick(self) -> None:
         while True:
@@ -85,6 +108,15 @@ class MetadataLink:
             self._hand_out()
 
     # --- what the protocol tells ---------------------------------------------------------------------------------
+
+    def _greeted(self, welcome: Welcome) -> None:
+        if self._role not in ("", welcome.role) and len(self._addresses) > 1:
+            self._calls.decline()
+            if self._transport is not None:
+                self._transport.close()
+            return
+        self._found = True
+        self.on_connected(welcome)
 
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -26,7 +26,7 @@ from braidlog.broker.crossing import Crossing
 from braidlog.broker.feed import LogFeed
 from braidlog.broker.pace import Pace
 from braidlog.broker.service import Caller, Feed, Push, Reply, Service, Standing
-from braidlog.broker.standing import WriterStanding
+from braidlog.broker.standing import Stands, WriterStanding
 from braidlog.broker.tracking import GONE, Stamp, Tracking
 from braidlog.embedded.committer import Pending
 from braidlog.embedded.writer import Writer
@@ -44,12 +44,19 @@ _log = logging.getLogger("braidlog.server")
 class LocalService(Service):
     """A Writer for others. To be made on the loop's thread."""
 
-    def __init__(self, writer: Writer, *, role: str = "serve", pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        role: str = "serve",
+        pace: Pace | None = None,
+        standing: Stands | None = None,
+    ) -> None:
         self.role = role
         self._pace = pace or Pace()
         self.objects = writer.folder
         self._writer = writer
-        self._standing = WriterStanding(writer)
+        self._standing: Stands = WriterStanding(writer) if standing is None else standing
         self.registry = self._standing.registry
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

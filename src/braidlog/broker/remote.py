@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ class BrokerService(Service):
 
     def __init__(
         self,
-        metadata: tuple[str, int],
+        metadata: Sequence[tuple[str, int]],
         name: str,
         address: str,
         *,
@@ -101,7 +101,7 @@ class BrokerService(Service):
         self._kin: dict[int, m.Kin] = {}
         self._pace = pace or Pace()
         self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined
-        self.link = MetadataLink(*metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
+        self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
         self.link.on_connected = self._connected
 
     @property

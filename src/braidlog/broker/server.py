@@ -76,6 +76,7 @@ class Server:
         self._began = self._loop.time()
         self._beside: list[Endpoint] = []
         self.measures = ServerMeasures(self)
+        service.served_by(self.dismiss)
         self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
 
     async def listen_tcp(self, host: str, port: int) -> tuple[str, int]:
@@ -117,6 +118,11 @@ class Server:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
+
+    def dismiss(self, reason: str) -> None:
+        """Send everybody away who is here."""
+        for connection in list(self.connections):
+            connection.drop(reason)
 
     def arrived(self, connection: Connection) -> bool:
         """A new connection; says whether it may stay."""
@@ -404,6 +410,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._server.greeted(self, self._link)
             self._caller = Caller(request.client, request.floor, request.name)
             self._caller.pause = self._pause
+            self._caller.seen = lambda: self._conversation.seen
             service = self._service
             reply(
                 Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX), None

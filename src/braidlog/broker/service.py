@@ -32,13 +32,14 @@ class Standing(NamedTuple):
 class Caller:
     """Who asks: a client, over one connection."""
 
-    __slots__ = ("client", "floor", "name", "pause", "settled")
+    __slots__ = ("client", "floor", "name", "pause", "seen", "settled")
 
     def __init__(self, client: bytes, floor: int, name: str) -> None:
         self.client = client
         self.name = name
         self.floor = floor
         self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
+        self.seen: Callable[[], int] = lambda: 0  # the newest commit index that it knows of
         self.settled = -1  # the floor that the forest was told; -1 before the first
 
     def settlement(self) -> c.Settle | None:
@@ -99,6 +100,10 @@ class Service(Protocol):
 
     def left(self, caller: Caller) -> None:
         """A connection is gone."""
+
+    def served_by(self, dismiss: Callable[[str], None]) -> None:
+        """A server serves it now, and can be told to send all its peers away: they come again, and find it changed."""
+        del dismiss
 
     def trouble(self) -> str:
         """Why no writes can be taken now; empty if they can."""

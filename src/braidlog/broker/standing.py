@@ -6,11 +6,25 @@ be examined one by one only so many are, the oldest first.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from braidlog import limits
 from braidlog.broker.service import Standing
 from braidlog.embedded.writer import Writer
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
+
+
+class Stands(Protocol):
+    """Says how what stands behind a service is."""
+
+    registry: Registry
+
+    def trouble(self) -> str:
+        """Why it cannot do its work now; empty if it can."""
+
+    def standing(self) -> Standing:
+        """How things are, in bounded size and time."""
 
 
 class WriterStanding:

@@ -28,11 +28,11 @@ async def make_broker(settings: Settings, address: Address) -> Service:
     """A broker that clients find at `address`, or where it says that they do."""
     from braidlog.broker.remote import BrokerService
 
-    metadata = settings.address("metadata")
-    assert metadata is not None
+    metadata = settings.addresses("metadata")
     name = settings.text("name") or f"broker {os.getpid()}"
     joined = asyncio.Event()
-    broker = BrokerService((metadata.host, metadata.port), name, str(settings.address("advertise") or address))
+    addresses = [(one.host, one.port) for one in metadata]
+    broker = BrokerService(addresses, name, str(settings.address("advertise") or address))
     broker.on_ready = joined.set
     try:
         await joined.wait()

@@ -17,7 +17,7 @@ from braidlog.client.braid import Braid
 from braidlog.client.remote.opening import addresses_of, connect, socket_of
 from braidlog.client.sharing import Share
 from braidlog.embedded.clock import Clock, SystemClock
-from braidlog.embedded.follower import Follower
+from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.upkeep import Keeper
 from braidlog.embedded.writer import Writer
 from braidlog.errors import InvalidArgument, Locked, NotFound, Unavailable
@@ -163,7 +163,7 @@ def _follow(where: Path) -> Braid:
     files = OsFiles(where)
     if directory.read_format(files) is None:
         raise NotFound(f"{where} is empty: open it for writing once to make it a braidlog directory")
-    return Braid(Follower(files, folder=str(where / "objects")), where.as_uri(), read_only=True)
+    return Braid(Follower(DirectorySource(files, str(where / "objects"))), where.as_uri(), read_only=True)
 
 
 def directory_of(url_or_path: str | os.PathLike[str]) -> Path | None:

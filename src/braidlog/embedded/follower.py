@@ -1,14 +1,15 @@
-"""A read-only view of a directory that another process may be writing.
+"""A read-only view of what another process may be writing: a directory, or a command log that is shared otherwise.
 
-It applies what the writer has synced and nothing beyond it, and it writes nothing, not even a lock. When the writer
-drops the part of the command log that comes next, the follower starts again from the newest snapshot; positions mean
-the same in it, so nobody who reads by position notices.
+It applies what the writer has made durable and nothing beyond it, and it writes nothing, not even a lock. When the
+writer drops the part of the command log that comes next, the follower starts again from the newest snapshot; positions
+mean the same in it, so nobody who reads by position notices.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from braidlog import limits
 from braidlog.embedded.committer import Pending
@@ -20,21 +21,73 @@ from braidlog.metadata import directory, snapshots
 from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
 from braidlog.objects.files import Files
-from braidlog.objects.store import FileStore
+from braidlog.objects.store import FileStore, Store
 
 _REFUSAL = "this braid is open read-only: open it without read_only=True to change anything"
+
+
+class Following(Protocol):
+    """A command log from some frame on, as it grows."""
+
+    def poll(self) -> list[tuple[int, memoryview]]:
+        """The payloads that became durable since the last poll, with their sequences, in order. Superseded if the next
+        one was dropped."""
+
+    def wait(self, stop: threading.Event) -> bool:
+        """Return when there may be more; True once `stop` is set, which may be noticed a little later."""
+
+    def close(self) -> None:
+        """Let go of it. Safe to call again."""
+
+
+class Source(Protocol):
+    """What is followed."""
+
+    store: Store
+    folder: str | None  # of the objects, if they are files
+
+    def latest(self) -> tuple[int, memoryview] | None:
+        """The newest snapshot and the sequence that it covers."""
+
+    def follow(self, after: int) -> Following:
+        """The command log behind that frame."""
+
+
+class DirectorySource:
+    """A braidlog directory."""
+
+    def __init__(self, files: Files, folder: str | None) -> None:
+        if directory.read_format(files) is None:
+            raise NotFound("there is no braidlog directory here: open it for writing once to create it")
+        self._files = files
+        self.folder = folder
+        self.store: Store = FileStore(files)
+
+    def latest(self) -> tuple[int, memoryview] | None:
+        return snapshots.latest(self._files)
+
+    def follow(self, after: int) -> Following:
+        return _PolledLog(LogFollower(self._files, after))
+
+
+class _PolledLog:
+    def __init__(self, log: LogFollower) -> None:
+        self._log = log
+        self.poll = log.poll
+        self.close = log.close
+
+    def wait(self, stop: threading.Event) -> bool:
+        return stop.wait(limits.READ_ONLY_POLL_S)
 
 
 class Follower(Replica):
     """Follows a writer's command log."""
 
-    def __init__(self, files: Files, *, folder: str | None) -> None:
-        if directory.read_format(files) is None:
-            raise NotFound("there is no braidlog directory here: open it for writing once to create it")
-        self._files = files
-        after, forest, payloads = load_snapshot(snapshots.latest(files))
-        super().__init__(forest, payloads, FileStore(files), folder)
-        self._follower = LogFollower(files, after)
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        after, forest, payloads = load_snapshot(source.latest())
+        super().__init__(forest, payloads, source.store, source.folder)
+        self._follower = source.follow(after)
         self._polling = threading.Lock()
         self._failure: BraidError | None = None
         self._stop = threading.Event()
@@ -46,6 +99,11 @@ class Follower(Replica):
             raise
         self._thread = threading.Thread(target=self._run, name="braidlog-follower", daemon=True)
         self._thread.start()
+
+    @property
+    def failure(self) -> BraidError | None:
+        """Why it does not follow now."""
+        return self._failure
 
     def poll(self) -> bool:
         """Take in what became durable since; says whether there was something.
@@ -79,9 +137,9 @@ class Follower(Replica):
 
     def _reload(self) -> None:
         for _ in range(limits.OBJECT_GONE_RETRIES):
-            after, forest, payloads = load_snapshot(snapshots.latest(self._files))
+            after, forest, payloads = load_snapshot(self._source.latest())
             self._follower.close()
-            self._follower = LogFollower(self._files, after)
+            self._follower = self._source.follow(after)
             with self.lock:
                 self.forest, self.payloads = forest, payloads
             try:
@@ -95,7 +153,7 @@ class Follower(Replica):
 
     def _run(self) -> None:
         failing = False
-        while not self._stop.wait(limits.READ_ONLY_POLL_S):
+        while not self._follower.wait(self._stop):
             try:
                 self.poll()
                 failing = False

@@ -213,8 +213,13 @@ class Calls:
         self.welcome = answer
         waiting = list(self._calls.values())
         self.on_greeted(answer)  # what it begins goes before what waited
-        for call in waiting:
-            self._send(call)
+        if self.welcome is not None:
+            for call in waiting:
+                self._send(call)
+
+    def decline(self) -> None:
+        """Ask nothing of the server that has just said welcome: it is not the one that was meant."""
+        self.welcome = None
 
     def _finish(self, call: Call, answer: Answer | BraidError, body: memoryview) -> None:
         del self._calls[call.number]
