@@ -179,7 +179,7 @@ class Addresses(Kind):
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{_shown_type(value)} where a list of HOST:PORT belongs")
-        return tuple(Address.parse(text, self._port_min) for text in texts)
+        return tuple(Address.parse(str(text), self._port_min) for text in texts)
 
     def toml(self, value: Value) -> str:
         assert isinstance(value, tuple)

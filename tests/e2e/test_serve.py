@@ -307,7 +307,7 @@ def test_what_is_set_is_shown_with_its_source_and_nothing_is_opened(tmp_path: Pa
     ]
     assert 'log_level = "error"  # BRAIDLOG_LOG_LEVEL' in shown
     told: dict[str, Any] = json.loads(run("broker", "--show-config", "--json", env=env).stdout)
-    assert told["metadata"] == {"value": "127.0.0.1:7410", "source": f"{file} [broker]"}
+    assert told["metadata"] == {"value": ["127.0.0.1:7410"], "source": f"{file} [broker]"}
     assert list(tmp_path.iterdir()) == [file]
 
 

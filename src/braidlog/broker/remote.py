@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from braidlog import limits
@@ -37,7 +38,7 @@ from braidlog.objects.store import FileStore, Store, object_name
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call
+from braidlog.wire.calls import Call, Done
 from braidlog.wire.faults import error_of
 
 _log = logging.getLogger("braidlog.broker")
@@ -103,6 +104,11 @@ class BrokerService(Service):
         self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined
         self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
         self.link.on_connected = self._connected
+        self._standby: MetadataLink | None = None  # that plans can be asked of as well
+        if len(metadata) > 1:
+            self._standby = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, role="standby")
+        self._readable: dict[int, int] = {}  # how far the leader showed that logs can be read
+        self.planned_aside = 0  # answers of standbys
 
     @property
     def seen(self) -> int:
@@ -146,6 +152,7 @@ class BrokerService(Service):
                 self._settle(caller)
                 self._gather(Item(command, 256, partial(_answer, reply), since=request.since))
             elif isinstance(request, m.Read):
+                self.link.seen = caller.seen()
                 self.read(request, reply)
             elif isinstance(request, _PASSED_ON):
                 self._pass_on(request, reply)
@@ -157,12 +164,19 @@ class BrokerService(Service):
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
         self.link.close()
+        if self._standby is not None:
+            self._standby.close()
 
     def _pass_on(self, request: m.Request, reply: Reply) -> None:
         def done(_: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
+            if isinstance(request, m.Tail) and isinstance(answer, m.Number) and self._standby is not None:
+                self._note_readable(request.log, answer.value)
             reply(answer, [body] if body else None)
 
-        self.link.call(request, done)
+        if isinstance(request, m.PlanRange):
+            self._plan(request, done)
+        else:
+            self.link.call(request, done)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -253,7 +267,34 @@ class BrokerService(Service):
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES) -> None:
-        self.link.call(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), partial(self._located, ask, reply, tries))
+        located = partial(self._located, ask, reply, tries)
+        self._plan(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), located)
+
+    def _plan(self, request: m.Locate | m.PlanRange, done: Done) -> None:
+        """Ask where records are. Those that the leader showed before stay what they are, so a standby can say it, if it
+        has seen what we have: only the end of a log has to be asked of the leader."""
+        known = self._readable.get(request.log, 0)
+        standby = self._standby
+        if standby is None or not standby.connected or request.stop is None or request.stop > known:
+            self.link.call(request, done)
+            return
+
+        def answered(call: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
+            if isinstance(answer, BraidError):  # it knows too little, or is gone: the leader knows whether it is so
+                self.link.call(request, done)
+                return
+            self.planned_aside += 1
+            if isinstance(answer, m.Located):
+                answer = msgspec.structs.replace(answer, readable=max(answer.readable, known))
+            done(call, answer, body)
+
+        standby.seen = self.link.seen
+        standby.call(request, answered, timeout=limits.STANDBY_TIMEOUT_S)
+
+    def _note_readable(self, log: int, readable: int) -> None:
+        if len(self._readable) >= limits.KIN_KEPT_LOGS and log not in self._readable:
+            self._readable.clear()
+        self._readable[log] = max(readable, self._readable.get(log, 0))
 
     def _located(
         self, ask: m.Read, reply: Reply, tries: int, _: Call, answer: m.Answer | BraidError, body: memoryview
@@ -261,6 +302,8 @@ class BrokerService(Service):
         if not isinstance(answer, m.Located):
             reply(answer if isinstance(answer, BraidError) else Unavailable("the metadata makes no sense"), None)
             return
+        if self._standby is not None:
+            self._note_readable(ask.log, answer.readable)
         payloads: list[bytes | memoryview] = []
         at = 0
         for piece in answer.pieces:

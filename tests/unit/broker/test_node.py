@@ -287,3 +287,20 @@ def test_a_standby_answers_what_its_caller_may_know_and_refuses_changes(world: W
         assert isinstance(refused, Unavailable)
         assert "ask the leader" in str(refused)
         assert world.leader().name in str(refused)
+
+
+def test_what_is_long_readable_is_planned_by_a_standby_and_the_end_by_the_leader(world: World) -> None:
+    with braidlog.open(world.url) as braid:
+        log = braid.create("orders")
+        for number in range(50):
+            log.append(b"%d" % number)
+        assert len(log.read(0)) == 50
+        world.standby().wait_for("standby")
+        services = [thread.server.service for thread in world.brokers]
+        before = sum(service.planned_aside for service in services if isinstance(service, BrokerService))
+        for _ in range(50):
+            assert [r.value for r in log.read(10, 20)] == [b"%d" % number for number in range(10, 20)]
+            assert log.append(b"more") == log.tail() - 1
+            assert log.read(log.tail() - 1)[0].value == b"more"
+        after = sum(service.planned_aside for service in services if isinstance(service, BrokerService))
+        assert after > before
