@@ -103,6 +103,9 @@ STANDBY_TIMEOUT_S: Final = 2.0  # then the leader is asked what a standby did no
 STANDBY_PAUSE_S: Final = 0.2  # before one that cannot follow tries again
 LEADER_LOOK_S: Final = 0.1  # how often a leader looks whether it still is one
 
+# Several metadata groups.
+GROUP_VERSIONS_KEPT: Final = 4096  # of all groups together, that somebody may wait to see changed
+
 # A server's memory.
 MEMORY_KEPT_BYTES_MAX: Final = 256 * MIB  # freed, and kept for the next
 MEMORY_MAPPED_BYTES_MIN: Final = 32 * MIB  # a piece that is given back as soon as it is freed

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from braidlog import limits
 from braidlog.client import arguments
 from braidlog.client.braid import Braid
-from braidlog.client.remote.opening import addresses_of, connect, socket_of
+from braidlog.client.remote.opening import connect, connect_groups, groups_of, socket_of
 from braidlog.client.sharing import Share
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.follower import DirectorySource, Follower
@@ -52,7 +52,10 @@ def open(
     if isinstance(url_or_path, str) and url_or_path.startswith("braid://"):
         if read_only:
             raise InvalidArgument("read_only is for directories: a service says itself who may do what")
-        return connect(addresses_of(url_or_path), url_or_path, timeout=patience, linger=pause)
+        groups = groups_of(url_or_path)
+        if len(groups) > 1:
+            return connect_groups(groups, url_or_path, timeout=patience, linger=pause)
+        return connect(groups[0], url_or_path, timeout=patience, linger=pause)
     where = directory_of(url_or_path)
     if where is None:
         if read_only:

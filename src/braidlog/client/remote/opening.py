@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from braidlog import limits
 from braidlog.client.braid import Braid
+from braidlog.client.groups import GroupedBackend
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.client.remote.link import Address, TcpAddress, UnixAddress
 from braidlog.embedded.clock import Clock
@@ -19,8 +20,14 @@ SOCKET: Final = "SOCKET"  # in a directory whose writer shares it
 PORT_DEFAULT: Final = 7411
 
 
+def groups_of(url: str) -> list[list[Address]]:
+    """The servers that a URL names, group by group."""
+    scheme, between, rest = url.partition("://")
+    return [addresses_of(f"{scheme}{between}{part}") for part in rest.split(";")]
+
+
 def addresses_of(url: str) -> list[Address]:
-    """The servers that a URL names."""
+    """The servers that a URL of one group names."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -60,6 +67,23 @@ def connect(
         connect_timeout=connect_timeout,
     )
     return Braid(backend, url, read_only=False, clock=clock, client=client)
+
+
+def connect_groups(
+    groups: Sequence[Sequence[Address]], url: str, *, timeout: float | None = None, linger: float = 0.0
+) -> Braid:
+    """Open a braid whose trees are spread over several metadata groups. Unavailable if one of them does not answer."""
+    client = os.urandom(limits.CLIENT_ID_BYTES)
+    opened: list[RemoteBackend] = []
+    try:
+        for addresses in groups:
+            patience = limits.CALL_TIMEOUT_S if timeout is None else timeout
+            opened.append(RemoteBackend(addresses, client, timeout=patience, linger=linger))
+    except BaseException:
+        for backend in opened:
+            backend.close()
+        raise
+    return Braid(GroupedBackend(opened), url, read_only=False, client=client)
 
 
 def socket_of(directory: Path) -> UnixAddress:
