@@ -251,7 +251,22 @@ _AT: Final = Setting("at", "The directory to serve, or memory://.", Place(), req
 
 ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
     "serve": (_AT, *_of_every_role(PORT)),
-    "metadata": (_AT, *_of_every_role(METADATA_PORT)),
+    "metadata": (
+        Setting("at", "The directory to keep it in, or memory://; without etcd.", Place(), variable=URL_VARIABLE),
+        Setting(
+            "etcd",
+            "The members of etcd, commas between them. Several metadata processes keep it there together: one leads.",
+        ),
+        Setting("etcd_prefix", "What its keys in etcd begin with.", default="/braidlog"),
+        Setting("etcd_ca", "A file of the authorities that vouch for etcd.", Place()),
+        Setting("etcd_cert", "A file of this process's certificate for etcd.", Place()),
+        Setting("etcd_key", "A file of the key that belongs to it.", Place()),
+        Setting("etcd_user", "Who this process is to etcd.", secret=True),
+        Setting("etcd_password", "Its password.", secret=True),
+        Setting("etcd_lease_s", "How long a leader may be silent.", Seconds(1, 60), limits.LEADER_LEASE_S),
+        Setting("advertise", "Where brokers find this process, if not where it listens.", OneAddress(port_min=1)),
+        *_of_every_role(METADATA_PORT),
+    ),
     "broker": (
         Setting(
             "metadata", "The metadata process to ask; several, if there are any.", Addresses(port_min=1), required=True

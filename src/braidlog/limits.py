@@ -98,6 +98,7 @@ HTTP_LINGER_S: Final = 2.0  # for the answer to be read
 TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
 
 # Several metadata processes.
+LEADER_LEASE_S: Final = 3.0  # a leader that is silent for so long is none any more
 STANDBY_PATIENCE_S: Final = 1.0  # a standby waits for what its caller has seen already
 STANDBY_TIMEOUT_S: Final = 2.0  # then the leader is asked what a standby did not answer
 STANDBY_PAUSE_S: Final = 0.2  # before one that cannot follow tries again

@@ -8,6 +8,7 @@ import click
 
 from braidlog.cli.call import Call, pass_call
 from braidlog.cli.role import Role, settings_of
+from braidlog.errors import InvalidArgument
 
 
 @click.command(cls=Role)
@@ -30,13 +31,22 @@ def serve(call: Call, /, **given: Any) -> None:
 def metadata(call: Call, /, **given: Any) -> None:
     """Keep the order of all logs, for brokers to ask.
 
-    The same as `braid serve` but for its role: clients talk to brokers, and brokers to this process.
+    The same as `braid serve` but for its role: clients talk to brokers, and brokers to this process. With --etcd there
+    may be several of it: one leads, and another takes over when that one ends.
     """
+    settings = settings_of(call, "metadata", given)
+    if settings is None:
+        return
+    if settings.text("etcd"):
+        from braidlog.cli.leading import serve_node
+
+        serve_node(call, settings)
+        return
+    if not settings.text("at"):
+        raise InvalidArgument("braid metadata needs a directory, --at DIR, or --etcd and --objects to share it")
     from braidlog.cli.serving import serve_place
 
-    settings = settings_of(call, "metadata", given)
-    if settings is not None:
-        serve_place(call, settings)
+    serve_place(call, settings)
 
 
 @click.command(cls=Role)
