@@ -42,6 +42,7 @@ FRAME_BYTES_MAX: Final = 64 * MIB  # one group commit
 FRAME_TARGET_BYTES: Final = 4 * MIB  # a group commit stops gathering here
 LOG_GROWTH_BYTES: Final = 1 * MIB  # zeros written ahead, so that a commit overwrites and never extends
 CHECKPOINT_LOG_BYTES: Final = 4 * MIB  # command log since the last snapshot before the next one is due
+CHECKPOINT_LOG_PER_STATE_BYTES: Final = 16  # the same for each byte of the state: one costs as much as so many
 CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
 
 # Packing, compaction, collection.

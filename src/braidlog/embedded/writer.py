@@ -222,7 +222,7 @@ class Writer(Replica):
     def checkpoint_due(self) -> bool:
         """Whether replaying the log would take long; never so often that snapshots cost more than what they save."""
         commands = max(limits.CHECKPOINT_COMMANDS, len(self.forest.logs))
-        size = max(limits.CHECKPOINT_LOG_BYTES, 2 * self._forest_bytes)
+        size = max(limits.CHECKPOINT_LOG_BYTES, limits.CHECKPOINT_LOG_PER_STATE_BYTES * self._forest_bytes)
         return self.commands_since_checkpoint >= commands or self.log.bytes_since_roll >= size
 
     def checkpoint(self) -> None:
