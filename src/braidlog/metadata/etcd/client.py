@@ -126,6 +126,10 @@ class EtcdClient:
     def endpoints(self) -> list[str]:
         return [member.target for member in self._members]
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Let go of the connections; what is under way fails. Safe to call again."""
         self._closed = True
@@ -395,7 +399,7 @@ def failure_of(target: str, code: str, details: str) -> Unavailable | Ambiguous:
         return Ambiguous(told)  # gRPC's own, of an answer that was too large
     if code in _REFUSALS:
         if "database space exceeded" in details:
-            told += "; etcd is full: compact and defragment it or raise --quota-backend-bytes, then disarm its NOSPACE alarm"
+            told += "; etcd is full: compact and defragment it or raise its quota, then disarm its alarm"
         return Refused(told)
     return Ambiguous(told)
 
@@ -411,9 +415,7 @@ def _parsed(endpoint: str, tls: Tls | None) -> tuple[str, bool]:
     """(HOST:PORT, whether the connection is to be secure)."""
     match = _ENDPOINT.fullmatch(endpoint)
     if match is None or not 0 < int(match[3]) <= 65535:
-        raise InvalidArgument(
-            f"etcd endpoint {endpoint!r}: only [http://|https://]HOST:PORT is allowed"
-        )
+        raise InvalidArgument(f"etcd endpoint {endpoint!r}: only [http://|https://]HOST:PORT is allowed")
     scheme = match[1] or ("https" if tls is not None else "http")
     return f"{match[2]}:{match[3]}", scheme == "https" and tls is not None
 

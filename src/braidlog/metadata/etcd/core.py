@@ -349,12 +349,10 @@ class Tenure:
         self.until_s = granted_s + ttl_s  # `granted_s`: when it was asked for, not when the answer came
         self._asked_s = granted_s
 
-    def asked(self, now_s: float) -> None:
-        """A renewal is being asked for."""
-        self._asked_s = now_s
-
     def renewed(self, asked_s: float, ttl_s: float) -> None:
+        """A renewal that was asked for then was answered."""
         self._ttl_s = ttl_s
+        self._asked_s = asked_s
         self.until_s = max(self.until_s, asked_s + ttl_s)
 
     def renewal_in(self, now_s: float) -> float:

@@ -1,7 +1,6 @@
 """A watch on keys that goes on when members fail: opened again at another one, behind what was told last.
 
-Every change of the watched keys is told once, in order, from one thread; what is told by then is durable. Only etcd's
-having forgotten what comes next ends it.
+Every change of the watched keys is told once, in order, from one thread, and is durable by then.
 """
 
 from __future__ import annotations
@@ -20,7 +19,11 @@ OnEvents: TypeAlias = Callable[[tuple[Event, ...]], object]
 
 
 class Watch:
-    """From a revision on. `on_events` and `on_compacted` are called by the watch's own thread."""
+    """From a revision on. `on_events` and `on_compacted` are called by the watch's own thread.
+
+    `on_compacted` is called when etcd has forgotten what comes next. It answers the revision to go on from, after it
+    has looked at the keys itself, or None to let the watch end.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class Watch:
         end: bytes,
         start_revision: int,
         on_events: OnEvents,
-        on_compacted: Callable[[], object],
+        on_compacted: Callable[[], int | None],
         *,
         puts_only: bool = False,
     ) -> None:
@@ -57,10 +60,13 @@ class Watch:
         member = self._client.any_member()
         while not self._stopping.is_set():
             try:
-                self._follow(member)
-            except Compacted:
-                self._on_compacted()
-                return
+                try:
+                    self._follow(member)
+                except Compacted:
+                    start = self._on_compacted()
+                    if start is None:
+                        return
+                    self._next = start
             except (Unavailable, Ambiguous) as failure:
                 self.failing = str(failure)
             member += 1
