@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 
 from braidlog import limits
 from braidlog.errors import Corrupt, Unavailable
@@ -37,6 +38,7 @@ class EtcdFollower:
         self._arrived_bytes = 0
         self._superseded = ""
         self._watch: Watch | None = None
+        self._listening = False
         self._closed = False
         self._behind = (0, 0)  # what was there before the watch began: frames up to the one, at the other's revision
         self._next = 1
@@ -63,9 +65,7 @@ class EtcdFollower:
             if snap is not None:
                 try:
                     found = snapshots.read(self._blobs, snap)
-                except (
-                    FileNotFoundError
-                ) as error:  # a newer one was named meanwhile, or else it is not where it belongs
+                except FileNotFoundError as error:  # a newer one was named meanwhile
                     missing = error
                     continue
             self._next = 1 if found is None else found[0] + 1
@@ -73,6 +73,7 @@ class EtcdFollower:
             self._superseded = ""
             self._arrived.clear()
             self._arrived_bytes = 0
+            self._listening = True
             slots = self._keys.slots
             self._watch = Watch(
                 self._client, slots, after_prefix(slots), revision + 1, self._take, self._lose_track, puts_only=True
@@ -81,7 +82,7 @@ class EtcdFollower:
         raise Corrupt(f"the snapshot that etcd names is not in the object store: {missing}")
 
     def head(self) -> int:
-        """The sequence of the last frame that is in the log now: who has polled up to it has all acknowledged so far."""
+        """The sequence of the last frame that is in the log now: nothing beyond it was acknowledged before."""
         return self._look()[1]
 
     def poll(self) -> list[tuple[int, memoryview]]:
@@ -149,11 +150,9 @@ class EtcdFollower:
     def _has_something(self) -> bool:
         return bool(self._arrived or self._superseded) or self._next <= self._behind[0]
 
-    def _read_behind(self) -> list[Stored]:
+    def _read_behind(self) -> Iterator[Stored]:
         head, revision = self._behind
-        if self._next > head:
-            return []
-        return list(read_frames(self._client, self._keys, self._next - 1, head, revision))
+        return read_frames(self._client, self._keys, self._next - 1, head, revision)
 
     def _tell(self, stored: Stored, found: list[tuple[int, memoryview]]) -> None:
         if stored.kind is Kind.DATA:
@@ -174,9 +173,9 @@ class EtcdFollower:
     def _take(self, events: tuple[Event, ...]) -> None:
         with self._changed:
             # What is not taken in yet is not listened to further: etcd keeps it.
-            self._changed.wait_for(lambda: self._arrived_bytes < limits.ETCD_WATCHED_BYTES_MAX or self._closed)
+            self._changed.wait_for(lambda: self._arrived_bytes < limits.ETCD_WATCHED_BYTES_MAX or not self._listening)
             for event in events:
-                if not event.deleted:
+                if self._listening and not event.deleted:
                     self._arrived.append(event.kv)
                     self._arrived_bytes += len(event.kv.value)
             self._changed.notify_all()
@@ -187,6 +186,9 @@ class EtcdFollower:
             self._changed.notify_all()
 
     def _stop_watching(self) -> None:
-        watch, self._watch = self._watch, None
+        with self._changed:
+            watch, self._watch = self._watch, None
+            self._listening = False
+            self._changed.notify_all()
         if watch is not None:
             watch.close()
