@@ -9,7 +9,7 @@ Events, each of them about the last `Send`:
     Lost()             no answer came: it was done, or will be, or never will be
     NotSent()          it was certainly not done, and another member may do it
     Refused(message)   it was certainly not done, and would not be now
-    GaveUp(message)    the driver's time is over. Also instead of sending
+    GaveUp(message)    the driver's time is over, and it was not sent
 
 Effects:
     Send(txn)          ask etcd; until there is an event about it, nothing else comes from this machine
