@@ -39,6 +39,7 @@ UNITS = {
     "ROWS",
     "RUNS",
     "S",
+    "SLOTS",
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",

@@ -77,6 +77,14 @@ class EtcdCluster:
                     raise Unavailable(f"no member of etcd leads: see {self._folder}")
                 time.sleep(limits.PROCESS_POLL_S)
 
+    def require_password(self, user: str, password: str) -> None:
+        """Let in only this user, who may do anything, from now on."""
+        control = str(Path(self._program).with_name("etcdctl"))
+        for words in (("user", "add", f"{user}:{password}"), ("user", "grant-role", user, "root"), ("auth", "enable")):
+            told = subprocess.run([control, "--endpoints", self.endpoints[0], *words], capture_output=True, check=False)
+            if told.returncode:
+                raise Unavailable(f"etcdctl {words[0]} {words[1]}: {told.stderr.decode(errors='replace')}")
+
     def kill(self, member: int) -> None:
         """End it at once, as a power cut would."""
         process = self._running(member)
