@@ -161,3 +161,21 @@ KIN_KEPT_LOGS: Final = 100_000  # whose trees a broker remembers
 ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
 ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached
 ROUTES_KEPT_LOGS: Final = 100_000
+
+# Metadata on etcd.
+ETCD_TIMEOUT_S: Final = 0.5  # for one request; another member is asked after it
+ETCD_BYTES_PER_S: Final = 2 * MIB  # the time that a request's bytes are granted beyond that
+ETCD_READ_TIMEOUT_S: Final = 10.0  # for a read with everything that is tried again
+ETCD_APPEND_TIMEOUT_S: Final = 30.0  # the same for a commit, before its outcome is reported as unknown
+ETCD_RETRY_S: Final = 0.05  # between two rounds of asking all members
+ETCD_BACKOFF_MAX_S: Final = 0.3  # between two attempts to connect to one
+ETCD_WATCH_PING_S: Final = 0.5  # of silence, before a watched member is asked whether it is there
+ETCD_WATCH_SILENCE_S: Final = 2.0  # after which another one is watched
+ETCD_WATCHED_BYTES_MAX: Final = 64 * MIB  # that wait to be taken in by a follower
+ETCD_LEASE_S: Final = 3.0  # without a sign of life, before another process may write
+ETCD_LEASE_MAX_S: Final = 3600.0
+ETCD_REVOKE_TIMEOUT_S: Final = 2.0  # for a lease to be given back; else it ends by itself
+ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses more than 1.5 MiB
+ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
+ETCD_READ_SLOTS_MAX: Final = 1_024  # the same in slots
+ETCD_READ_SLOTS_MIN: Final = 16  # asked for at first, as nobody knows how large they are

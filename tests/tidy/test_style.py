@@ -40,6 +40,7 @@ UNITS = {
     "ROWS",
     "RUNS",
     "S",
+    "SLOTS",
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",

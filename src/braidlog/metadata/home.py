@@ -2,7 +2,8 @@
 
 A writer loads the newest snapshot, opens the command log behind it, and from then on is the only one who appends to it,
 as long as appending succeeds. What `append` returned from is durable, and is what every later writer finds. Failures:
-Unavailable (nothing was written), OutcomeUnknown (it may have been: the writer appends nothing more), Corrupt.
+Unavailable (nothing was written; if it is Deposed, nothing ever will be), OutcomeUnknown (it may have been: the writer
+appends nothing more), Corrupt.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
+from braidlog.errors import Unavailable
 from braidlog.metadata import directory, snapshots
 from braidlog.metadata.file_log import Cut, FileLog
 from braidlog.metadata.frames import Payload
@@ -17,6 +19,10 @@ from braidlog.objects.files import Files
 from braidlog.objects.store import FileStore, Store
 
 Take: TypeAlias = Callable[[int, memoryview], object]  # of a sequence and its payload
+
+
+class Deposed(Unavailable):
+    """This writer is the writer no more, and never will be again: another process may be. Nothing was written."""
 
 
 class CommandLog(Protocol):
