@@ -16,6 +16,7 @@ EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "manag
 UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME")))
 MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home", "root", "Users", "work")))
 UNITS = {
+    "ATTEMPTS",
     "BATCHES",
     "BROKERS",
     "BYTES",
@@ -24,6 +25,7 @@ UNITS = {
     "COMMANDS",
     "CONNECTIONS",
     "CONSUMERS",
+    "CONTENDERS",
     "DEPTH",
     "FETCHERS",
     "FORKS",
@@ -36,6 +38,7 @@ UNITS = {
     "RECORDS",
     "REQUESTS",
     "RETRIES",
+    "ROUNDS",
     "ROWS",
     "RUNS",
     "S",

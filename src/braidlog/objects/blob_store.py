@@ -65,7 +65,7 @@ def owner(blobs: Blobs, prefix: str) -> str | None:
 
 
 def claim(blobs: Blobs, prefix: str, directory_id: str, where: str) -> None:
-    """Make the prefix that of a new directory. InvalidArgument if it is another's, or if strangers' objects are there."""
+    """Make the prefix that of a new directory. InvalidArgument if it is another's, or has objects that are nobody's."""
     found = owner(blobs, prefix)
     if found is None:
         under = f"{prefix}/" if prefix else ""

@@ -66,7 +66,7 @@ def parse(url: str) -> Location:
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in SCHEMES:
         raise InvalidArgument(
-            f"{_shown(url)!r} is not the URL of an object store: the schemes are {', '.join(s + '://' for s in SCHEMES)}"
+            f"{_shown(url)!r} is not the URL of an object store: those begin with {'://, '.join(SCHEMES)}://"
         )
     try:
         parts = urlsplit(url)
@@ -85,7 +85,7 @@ def parse(url: str) -> Location:
         try:
             allowed[name](value)
         except ValueError as error:
-            raise InvalidArgument(f"{_shown(url)}: {name}={value[:100]!r}: {error}") from None
+            raise InvalidArgument(f"{_shown(url)}: {name}={_shown(value)[:100]!r}: {error}") from None
     if len(dict(options)) < len(options):
         raise InvalidArgument(f"{_shown(url)}: an option stands there twice")
     if parts.fragment:
@@ -108,7 +108,7 @@ def open_blobs(location: Location) -> RemoteBlobs:
             f"{location.place}: object stores need the package obstore: pip install 'braidlog[s3]'"
         ) from None
     options = dict(location.options)
-    attempt_s = location.timeout_s / limits.STORE_ATTEMPTS_PER_CALL_MIN
+    attempt_s = location.timeout_s / limits.STORE_CALL_ATTEMPTS_MIN
     common: dict[str, Any] = {
         "client_options": {
             "timeout": timedelta(seconds=attempt_s),

