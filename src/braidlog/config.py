@@ -149,6 +149,17 @@ class Place(Kind):
         return text if "://" in text or text.startswith("~") else str(folder / text)
 
 
+class ObjectPlace(Kind):
+    """The URL of an object store."""
+
+    metavar = "URL"
+
+    def of_text(self, text: str) -> Value:
+        if "://" not in text:
+            raise ValueError("it is not a URL: write s3://BUCKET/PREFIX, gs://... or az://...")
+        return text
+
+
 class OneAddress(Kind):
     metavar = "HOST:PORT"
 
@@ -246,12 +257,23 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
 
 _AT: Final = Setting("at", "The directory to serve, or memory://.", Place(), required=True, variable=URL_VARIABLE)
 
+_OBJECTS: Final = Setting(
+    "objects",
+    "The object store that a new directory keeps its objects in, as s3://BUCKET/PREFIX, gs:// or az://. "
+    "[default: the directory itself, or the store that it remembers]",
+    ObjectPlace(),
+)
+
 ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "serve": (_AT, *_of_every_role(PORT)),
-    "metadata": (_AT, *_of_every_role(METADATA_PORT)),
+    "serve": (_AT, _OBJECTS, *_of_every_role(PORT)),
+    "metadata": (_AT, _OBJECTS, *_of_every_role(METADATA_PORT)),
     "broker": (
         Setting("metadata", "The metadata process to ask.", OneAddress(port_min=1), required=True),
-        Setting("objects", "The directory of the objects. [default: the one that the metadata process names]", Place()),
+        Setting(
+            "objects",
+            "The directory or store of the objects. [default: the one that the metadata process names]",
+            Place(),
+        ),
         Setting("advertise", "Where clients find this broker, if not where it listens.", OneAddress(port_min=1)),
         *_of_every_role(PORT),
     ),

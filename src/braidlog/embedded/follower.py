@@ -16,11 +16,10 @@ from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
-from braidlog.metadata import directory, snapshots
+from braidlog.metadata import directory, object_place, snapshots
 from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
 from braidlog.objects.files import Files
-from braidlog.objects.store import FileStore
 
 _REFUSAL = "this braid is open read-only: open it without read_only=True to change anything"
 
@@ -33,7 +32,8 @@ class Follower(Replica):
             raise NotFound("there is no braidlog directory here: open it for writing once to create it")
         self._files = files
         after, forest, payloads = load_snapshot(snapshots.latest(files))
-        super().__init__(forest, payloads, FileStore(files), folder)
+        where, store = object_place.open_for_reading(files, folder)
+        super().__init__(forest, payloads, store, where)
         self._follower = LogFollower(files, after)
         self._polling = threading.Lock()
         self._failure: BraidError | None = None

@@ -137,7 +137,7 @@ class RemoteBlobs(Blobs):
             raise
 
     def _holds(self, key: str, body: memoryview) -> bool:
-        """Whether exactly these bytes are there. One more is asked for each time, which must not be there at the end."""
+        """Whether exactly these bytes are there. One more is asked for each time, and must not be there at the end."""
         step = limits.STORE_COMPARE_BYTES
         offsets = range(0, max(len(body), 1), step)
         return all(self._range(key, at, step + 1) == body[at : at + step + 1] for at in offsets)
