@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import braidlog
+from braidlog.testing.seaweed import Seaweed
 from tests.e2e.conformance import SITES, Site
 
 
@@ -29,3 +31,24 @@ def braid(site: Site) -> braidlog.Braid:
 def log(braid: braidlog.Braid) -> braidlog.Log:
     """An empty log in it."""
     return braid.create("orders")
+
+
+@pytest.fixture(scope="session")
+def seaweed_server() -> Iterator[Seaweed]:
+    """An S3 server, one for all tests of this process. It is real, and takes some seconds to start."""
+    with Seaweed.start() as server:
+        yield server
+
+
+@pytest.fixture
+def seaweed(seaweed_server: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Seaweed:
+    """The same, with what lets this process and its children in."""
+    for name, value in seaweed_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return seaweed_server
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest) -> str:
+    """A place in a bucket that no other test uses."""
+    return f"{request.node.name.partition('[')[0]}-{uuid.uuid4().hex[:8]}"

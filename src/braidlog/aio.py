@@ -52,10 +52,19 @@ async def open(
     serve: bool = True,
     timeout: float | timedelta | None = None,
     linger: float | timedelta = 0.0,
+    objects: str | None = None,
 ) -> Braid:
     """`braidlog.open`, awaited."""
     opener = ThreadPoolExecutor(1, "braidlog-open")
-    opened = opener.submit(opening.open, url_or_path, read_only=read_only, serve=serve, timeout=timeout, linger=linger)
+    opened = opener.submit(
+        opening.open,
+        url_or_path,
+        read_only=read_only,
+        serve=serve,
+        timeout=timeout,
+        linger=linger,
+        objects=objects,
+    )
     opener.shutdown(wait=False)
     try:
         return Braid(await asyncio.wrap_future(opened))

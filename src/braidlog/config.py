@@ -149,6 +149,17 @@ class Place(Kind):
         return text if "://" in text or text.startswith("~") else str(folder / text)
 
 
+class ObjectPlace(Kind):
+    """The URL of an object store."""
+
+    metavar = "URL"
+
+    def of_text(self, text: str) -> Value:
+        if "://" not in text:
+            raise ValueError("it is not a URL: write s3://BUCKET/PREFIX, gs://... or az://...")
+        return text
+
+
 class OneAddress(Kind):
     metavar = "HOST:PORT"
 
@@ -249,14 +260,22 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
 
 _AT: Final = Setting("at", "The directory to serve, or memory://.", Place(), required=True, variable=URL_VARIABLE)
 
+_OBJECTS: Final = Setting(
+    "objects",
+    "The object store that a new directory keeps its objects in, as s3://BUCKET/PREFIX, gs:// or az://. "
+    "[default: the directory itself, or the store that it remembers]",
+    ObjectPlace(),
+)
+
 ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "serve": (_AT, *_of_every_role(PORT)),
+    "serve": (_AT, _OBJECTS, *_of_every_role(PORT)),
     "metadata": (
         Setting("at", "The directory to keep it in, or memory://; without etcd.", Place(), variable=URL_VARIABLE),
         Setting(
             "etcd",
             "The members of etcd, commas between them. Several metadata processes keep it there together: one leads.",
         ),
+        _OBJECTS,
         Setting("etcd_prefix", "What its keys in etcd begin with.", default="/braidlog"),
         Setting("etcd_ca", "A file of the authorities that vouch for etcd.", Place()),
         Setting("etcd_cert", "A file of this process's certificate for etcd.", Place()),
@@ -271,7 +290,11 @@ ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
         Setting(
             "metadata", "The metadata process to ask; several, if there are any.", Addresses(port_min=1), required=True
         ),
-        Setting("objects", "The directory of the objects. [default: the one that the metadata process names]", Place()),
+        Setting(
+            "objects",
+            "The directory or store of the objects. [default: the one that the metadata process names]",
+            Place(),
+        ),
         Setting("advertise", "Where clients find this broker, if not where it listens.", OneAddress(port_min=1)),
         *_of_every_role(PORT),
     ),

@@ -146,5 +146,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     log: str
     start: int
     stop: int
-    objects: str | None  # the folder of the objects; None when they are not files
+    objects: str | None  # the folder of the objects, or the URL of their store; None when they are in memory
     parts: list[PlanPart]

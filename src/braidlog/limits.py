@@ -58,6 +58,20 @@ COMPACT_IDLE_S: Final = 2.0  # compaction waits until nothing was committed for 
 GRACE_S: Final = 60.0  # between condemning an object and deleting it
 KEEPER_PERIOD_S: Final = 1.0  # how often the background work looks around
 
+# Object stores elsewhere.
+STORE_CALL_TIMEOUT_S: Final = 30.0  # that a call may take, with all that is tried again; the `timeout` of a URL sets it
+STORE_CALL_TIMEOUT_MIN_S: Final = 0.1
+STORE_CALL_TIMEOUT_MAX_S: Final = 600.0
+STORE_CALL_ATTEMPTS_MIN: Final = 3  # that fit into it, if none of them is answered
+STORE_CONNECT_TIMEOUT_S: Final = 3.0
+STORE_RETRY_S: Final = 0.05  # before the second attempt, at most; it doubles from there
+STORE_RETRY_MAX_S: Final = 2.0
+STORE_COMPARE_BYTES: Final = 8 * MIB  # read back at once, to find out whether what is there is what was put
+STORE_REASON_CHARS_MAX: Final = 300  # of what a store answers, in an error
+PROBE_CONTENDERS: Final = 4  # that create one key at the same time
+PROBE_ROUNDS: Final = 3
+PROBE_START_CONTENDERS: Final = 2  # the same when a service starts, which some stores keep waiting for seconds if more
+
 # Memory and waiting.
 CACHE_BYTES: Final = 128 * MIB
 READERS: Final = 4  # blocks that a large read fetches side by side

@@ -17,6 +17,7 @@ UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME")))
 MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home", "root", "Users", "work")))
 UNITS = {
     "VERSIONS",
+    "ATTEMPTS",
     "BATCHES",
     "BROKERS",
     "BYTES",
@@ -25,6 +26,7 @@ UNITS = {
     "COMMANDS",
     "CONNECTIONS",
     "CONSUMERS",
+    "CONTENDERS",
     "DEPTH",
     "FETCHERS",
     "FORKS",
@@ -37,6 +39,7 @@ UNITS = {
     "RECORDS",
     "REQUESTS",
     "RETRIES",
+    "ROUNDS",
     "ROWS",
     "RUNS",
     "S",

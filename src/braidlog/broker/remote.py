@@ -34,6 +34,7 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.files import OsFiles
+from braidlog.objects.locations import is_location, open_store
 from braidlog.objects.store import FileStore, Store, object_name
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
@@ -127,7 +128,7 @@ class BrokerService(Service):
     def _connected(self, welcome: m.Welcome) -> None:
         self.objects = welcome.objects
         if self._store is None and welcome.objects is not None:
-            self._store = FileStore(OsFiles(Path(welcome.objects).parent))
+            self._store = _store_at(welcome.objects)
         self.link.call(m.Join(self._name, self._address, self._epoch), self._joined)
 
     def _joined(self, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
@@ -419,6 +420,11 @@ class BrokerService(Service):
 def _nowhere(name: str, offset: int, length: int) -> memoryview:
     """For what is at hand: there is nothing to be fetched."""
     raise FileNotFoundError(f"{name} at {offset}, {length} bytes")
+
+
+def _store_at(objects: str) -> Store:
+    """Where the metadata says that objects are: a folder, or a store elsewhere."""
+    return open_store(objects) if is_location(objects) else FileStore(OsFiles(Path(objects).parent))
 
 
 def _answer(reply: Reply, result: c.Result | BraidError) -> None:

@@ -69,7 +69,7 @@ _NO_METRICS: Final = Registry()
 class Service(Protocol):
     registry: Registry = _NO_METRICS  # the metrics of what stands behind the server
     role: str
-    objects: str | None  # the folder of the objects, if they are files
+    objects: str | None  # the folder of the objects, or the URL of their store
 
     @property
     def seen(self) -> int:

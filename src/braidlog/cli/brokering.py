@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from braidlog.cli.call import Call
 from braidlog.cli.serving import conduct
 from braidlog.config import Address, Settings
-from braidlog.errors import InvalidArgument
+from braidlog.errors import InvalidArgument, Unavailable
+from braidlog.objects import blob_store, locations
 
 if TYPE_CHECKING:
     from braidlog.broker.service import Service
@@ -37,13 +38,36 @@ async def make_broker(settings: Settings, address: Address) -> Service:
     try:
         await joined.wait()
         _check_objects(settings.text("objects"), broker.objects)
+        await asyncio.to_thread(_reach, broker.objects)
     except BaseException:
         broker.close()
         raise
     return broker
 
 
+def _reach(objects: str | None) -> None:
+    """A broker that cannot read the objects would be of no use: better told now than to its clients."""
+    if objects is None or not locations.is_location(objects):
+        return
+    location = locations.parse(objects)
+    blobs = locations.open_blobs(location)
+    try:
+        owner = blob_store.owner(blobs, location.prefix)
+    except OSError as error:
+        raise Unavailable(f"{location.place} cannot be worked with: {error.strerror or error}") from error
+    finally:
+        blobs.close()
+    if owner is None:
+        raise InvalidArgument(f"nobody keeps objects at {location.url}: is it another server or bucket from here?")
+
+
 def _check_objects(wanted: str, found: str | None) -> None:
     """Objects go where the metadata process looks for them; whoever meant another place is told."""
-    if wanted and (found is None or os.path.realpath(wanted) != os.path.realpath(found)):
+    if wanted and (found is None or not _same(wanted, found)):
         raise InvalidArgument(f"objects: the metadata process keeps them in {found}, not in {wanted}")
+
+
+def _same(one: str, other: str) -> bool:
+    if locations.is_location(one) and locations.is_location(other):
+        return locations.parse(one).place == locations.parse(other).place
+    return os.path.realpath(one) == os.path.realpath(other)

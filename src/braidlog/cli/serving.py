@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def serve_place(call: Call, settings: Settings) -> None:
     """Serve a directory, or memory, until told to end."""
-    place = OpenPlace(settings.text("at"), settings.role)
+    place = OpenPlace(settings.text("at"), settings.role, settings.text("objects") or None)
     conduct(call, settings, place.open, release=place.close)
 
 
@@ -65,15 +65,16 @@ def _tell(call: Call, listening: Listening) -> None:
 class OpenPlace:
     """A directory that this process writes, shared by its socket too; or memory."""
 
-    def __init__(self, url: str, role: str) -> None:
+    def __init__(self, url: str, role: str, objects: str | None = None) -> None:
         self._url = url
+        self._objects = objects
         self._role = role
         self._braid: Braid | None = None
 
     async def open(self, address: Address) -> Service:
         """In a thread, as it may take long. It is never given up half-way: then nobody would close it."""
         del address
-        opening = asyncio.ensure_future(asyncio.to_thread(_open, self._url))
+        opening = asyncio.ensure_future(asyncio.to_thread(_open, self._url, self._objects))
         try:
             self._braid = await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -93,7 +94,7 @@ def _local_service(writer: Writer, role: str) -> Service:
     return MetadataService(writer) if role == "metadata" else LocalService(writer, role=role)
 
 
-def _open(url: str) -> Braid:
+def _open(url: str, objects: str | None) -> Braid:
     import braidlog
     from braidlog.client.opening import directory_of, write_directory
 
@@ -102,9 +103,9 @@ def _open(url: str) -> Braid:
     where = directory_of(url)
     if where is None:
         say("NOTHING IS KEPT: memory:// is for trying things out, and all records are lost when this process ends")
-        return braidlog.open(url)
+        return braidlog.open(url, objects=objects)
     try:
-        return write_directory(where, share=True)
+        return write_directory(where, share=True, objects=objects)
     except Locked as error:
         if error.shared:
             error.add_note(f"that process shares it: `--at {where}` works for every other verb meanwhile")

@@ -21,7 +21,7 @@ from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.upkeep import Keeper
 from braidlog.embedded.writer import Writer
 from braidlog.errors import InvalidArgument, Locked, NotFound, Unavailable
-from braidlog.metadata import directory
+from braidlog.metadata import directory, object_place
 from braidlog.metadata.directory import WriterLock
 from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.files import Files, OsFiles
@@ -37,12 +37,16 @@ def open(
     serve: bool = True,
     timeout: float | timedelta | None = None,
     linger: float | timedelta = 0.0,
+    objects: str | None = None,
 ) -> Braid:
     """Open the logs at a path, a `file://` URL, `memory://`, or those of a service at `braid://host:port`.
 
     A directory that is not there is created. One process at a time writes it; it shares it with others that open the
     same directory, which work through it, unless `serve=False` keeps them out (they get Locked). Any number may open
     it with `read_only=True`, and they see what the writer has made durable.
+
+    `objects` is the URL of an object store (`s3://bucket/prefix`, `gs://`, `az://`) that a new directory is to keep its
+    objects in; it remembers it, so that later it need not be given.
 
     For a service, and a directory that another process holds: `timeout` is how many seconds a call may take with all
     that is tried again, `linger` how long a submitted record waits for others to travel with.
@@ -52,6 +56,8 @@ def open(
     if isinstance(url_or_path, str) and url_or_path.startswith("braid://"):
         if read_only:
             raise InvalidArgument("read_only is for directories: a service says itself who may do what")
+        if objects is not None:
+            raise InvalidArgument("objects is for directories: a service has chosen where its objects are")
         groups = groups_of(url_or_path)
         if len(groups) > 1:
             return connect_groups(groups, url_or_path, timeout=patience, linger=pause)
@@ -60,19 +66,23 @@ def open(
     if where is None:
         if read_only:
             raise InvalidArgument("memory:// begins empty and belongs to its opener: read_only makes no sense there")
+        if objects is not None:
+            raise InvalidArgument("memory:// keeps everything in memory: objects is for directories")
         return open_files(MemoryFiles(), "memory://", folder=None)
     try:
-        return _follow(where) if read_only else _write_or_join(where, serve, patience, pause)
+        if read_only:
+            return _follow(where, objects)
+        return _write_or_join(where, serve, patience, pause, objects)
     except OSError as error:
         raise Unavailable(f"cannot open {where}: {error}; check the path and its permissions") from error
 
 
-def _write_or_join(where: Path, share: bool, timeout: float | None, linger: float) -> Braid:
+def _write_or_join(where: Path, share: bool, timeout: float | None, linger: float, objects: str | None) -> Braid:
     """Become the directory's writer, or, when it has one that shares it, work through that one."""
     deadline = time.monotonic() + limits.CONNECT_TIMEOUT_S
     while True:
         try:
-            return write_directory(where, share=share)
+            return write_directory(where, share=share, objects=objects)
         except Locked as locked:
             if not locked.shared:
                 raise
@@ -93,12 +103,19 @@ def open_files(
     clock: Clock | None = None,
     lock: WriterLock | None = None,
     share: Path | None = None,
+    objects: str | None = None,
 ) -> Braid:
     """Open for writing on whatever holds the files, with the work behind the scenes running.
 
     `share` is the directory whose other users are let in."""
     clock = clock or SystemClock()
-    home = DirectoryHome(files, uuid.uuid4().hex, folder=folder)
+    new_id = uuid.uuid4().hex
+    elsewhere = object_place.open_for_writing(files, objects, new_id)
+    if elsewhere is None:
+        home = DirectoryHome(files, new_id, folder=folder)
+    else:
+        directory_id, place, store = elsewhere
+        home = DirectoryHome(files, directory_id, folder=place, store=store)
     writer = Writer(home, clock, release=lock.release if lock else _nothing)
     if writer.cut is not None:
         _log.warning(
@@ -137,12 +154,14 @@ def _nothing() -> None:
     pass
 
 
-def write_directory(where: Path, *, clock: Clock | None = None, share: bool = False) -> Braid:
+def write_directory(
+    where: Path, *, clock: Clock | None = None, share: bool = False, objects: str | None = None
+) -> Braid:
     """Open a directory for writing, and create it if it is not there."""
     files = OsFiles(where)
     files.make_dir("")
     try:
-        directory.read_format(files)  # before a lock is left in somebody else's folder
+        object_place.agreed(files, objects)  # before a lock is left in somebody else's folder
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from None
     lock = WriterLock.acquire(where, shared=share)
@@ -154,18 +173,20 @@ def write_directory(where: Path, *, clock: Clock | None = None, share: bool = Fa
             clock=clock,
             lock=lock,
             share=where if share else None,
+            objects=objects,
         )
     except BaseException:
         lock.release()
         raise
 
 
-def _follow(where: Path) -> Braid:
+def _follow(where: Path, objects: str | None) -> Braid:
     if not where.is_dir():
         raise NotFound(f"there is no directory {where}: open it for writing once to create it")
     files = OsFiles(where)
     if directory.read_format(files) is None:
         raise NotFound(f"{where} is empty: open it for writing once to make it a braidlog directory")
+    object_place.agreed(files, objects)
     return Braid(Follower(DirectorySource(files, str(where / "objects"))), where.as_uri(), read_only=True)
 
 

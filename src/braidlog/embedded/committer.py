@@ -115,6 +115,7 @@ class Committer:
 
     def submit_all(self, pendings: Sequence[Pending], *, here: bool = False) -> None:
         """Queue them and go on; or, with `here`, carry them out right here if nobody else is at it."""
+        here = here and not self._queue  # whoever is ahead of them may wait for a store
         for pending in pendings:
             self._enqueue(pending)
         if here and self._leading.acquire(blocking=False):

@@ -34,7 +34,7 @@ from braidlog.forest.commands import NONE
 from braidlog.forest.machine import Forest
 from braidlog.forest.reading import resolve
 from braidlog.forest.tails import reach
-from braidlog.metadata import directory, segments, snapshots
+from braidlog.metadata import directory, object_place, segments, snapshots
 from braidlog.metadata.file_log import FileLog
 from braidlog.metadata.log_check import LogCheck, check_log
 from braidlog.metadata.log_follower import LogFollower, Superseded
@@ -42,6 +42,7 @@ from braidlog.objects import store
 from braidlog.objects.batch import decode
 from braidlog.objects.files import Files, OsFiles
 from braidlog.objects.format import BlockPlace, check_object, read_block
+from braidlog.objects.locations import open_store
 from braidlog.objects.memory_files import MemoryFiles
 from braidlog.objects.store import FileStore
 
@@ -95,7 +96,8 @@ class _Examination:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.files: Files = OsFiles(root)
-        self.store = FileStore(self.files)
+        self.place = store.FOLDER  # where the objects are, in words
+        self.store: store.Store = FileStore(self.files)
         self.findings: list[Finding] = []
         self.snapshot = 0
         self.partial = False  # not all of the log could be taken in
@@ -104,6 +106,7 @@ class _Examination:
 
     def report(self) -> Report:
         self._format()
+        self._place()
         self.writer = self._writer()
         check, replica = self._metadata()
         if replica is not None:
@@ -145,6 +148,16 @@ class _Examination:
             if directory.FORMAT in inside:  # of another version: nothing here can be judged
                 raise
             self._found("corrupt", directory.FORMAT, str(error), _FROM_A_COPY)
+
+    def _place(self) -> None:
+        """Where the objects are: here, or in a store elsewhere."""
+        try:
+            known = object_place.remembered(self.files)
+        except Corrupt as error:
+            self._found("corrupt", object_place.OBJECTS, str(error), _FROM_A_COPY)
+            return
+        if known is not None:
+            self.place, self.store = known.location.place, open_store(known.location.url)
 
     def _writer(self) -> int | None:
         """Who writes here. Asked of the kernel only if somebody left a pid, so as not to get in a new writer's way."""
@@ -312,11 +325,19 @@ class _Examination:
                     lost = {block for blocks in placed[name].values() for block in blocks}
                     self._damaged(replica, name, "the file is missing", lost)
                 continue
+            except OSError as error:  # nobody can tell now
+                self._found("warning", self._path(name), f"it cannot be read now: {error}", "mend that, and ask again")
+                if isinstance(self.store, FileStore):
+                    continue
+                return  # the others would not come from there either
             self.object_count += 1
             self.object_bytes += size
             if condemned:
                 self._found(
-                    "note", _path(name), "nothing refers to it any more", "nothing: it is deleted after a grace period"
+                    "note",
+                    self._path(name),
+                    "nothing refers to it any more",
+                    "nothing: it is deleted after a grace period",
                 )
                 continue
             if size != known.size:
@@ -338,7 +359,9 @@ class _Examination:
 
     def _damaged(self, replica: Replica, name: str, problem: str, blocks: set[int]) -> None:
         affected = self._affected(replica, blocks)
-        self._found("corrupt", _path(name), f"{problem}; {affected}", f"{_FROM_A_COPY}; other positions can be read")
+        self._found(
+            "corrupt", self._path(name), f"{problem}; {affected}", f"{_FROM_A_COPY}; other positions can be read"
+        )
 
     def _still_needed(self, name: str) -> bool:
         """Whether an object that is not there should be: a writer may have compacted it away meanwhile."""
@@ -360,14 +383,27 @@ class _Examination:
             problem, advice = "no log was told of it yet", "nothing: the writer will register or remove it"
         if self.partial:
             problem, advice = "the part of the log that can be read does not tell of it", "keep it"
-        for name in self.files.list(store.FOLDER):
+        for name in self._names():
             if name not in known:
-                self._found("note", _path(name), problem, advice)
+                self._found("note", self._path(name), problem, advice)
+
+    def _names(self) -> list[str]:
+        """What is there: every file of the folder, or every object of the store."""
+        if isinstance(self.store, FileStore):
+            return self.files.list(store.FOLDER)
+        try:
+            return self.store.list()
+        except OSError as error:
+            self._found("warning", self.place, f"it cannot be listed now: {error}", "mend that, and ask again")
+            return []
+
+    def _path(self, name: str) -> str:
+        return f"{self.place}/{name}"
 
     def _unjudged(self) -> None:
-        if names := self.files.list(store.FOLDER):
+        if names := self._names():
             problem = f"{len(names)} objects were not examined: the snapshot would say what they should hold"
-            self._found("note", store.FOLDER, problem, "keep them, and examine again when the snapshot is restored")
+            self._found("note", self.place, problem, "keep them, and examine again when the snapshot is restored")
 
     def _rows_are_there(self, replica: Replica, rows: dict[int, int]) -> None:
         """Every position must stand in a row that its block has."""
@@ -419,7 +455,3 @@ def _problem_of(name: str, data: memoryview, crc: int, places: Iterable[BlockPla
     except (Corrupt, Unavailable) as error:
         return str(error)
     return ""
-
-
-def _path(name: str) -> str:
-    return f"{store.FOLDER}/{name}"

@@ -17,11 +17,11 @@ from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, Unavailable
 from braidlog.forest import commands as c
-from braidlog.metadata import directory, snapshots
+from braidlog.metadata import directory, object_place, snapshots
 from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
 from braidlog.objects.files import Files
-from braidlog.objects.store import FileStore, Store
+from braidlog.objects.store import Store
 
 _REFUSAL = "this braid is open read-only: open it without read_only=True to change anything"
 
@@ -60,8 +60,7 @@ class DirectorySource:
         if directory.read_format(files) is None:
             raise NotFound("there is no braidlog directory here: open it for writing once to create it")
         self._files = files
-        self.folder = folder
-        self.store: Store = FileStore(files)
+        self.folder, self.store = object_place.open_for_reading(files, folder)
 
     def latest(self) -> tuple[int, memoryview] | None:
         return snapshots.latest(self._files)

@@ -1,7 +1,8 @@
 """What makes a folder a braidlog directory: its FORMAT file, its one writer, and how a whole file gets into it.
 
-FORMAT is written before anything else: the line `braidlog 3`, then the directory's id. What older formats wrote can be
-read as it is; opening it for writing brings it to this format first, so that no older program takes it for its own.
+FORMAT is written before anything else but OBJECTS (see `object_place`): the line `braidlog 3`, then the directory's id.
+What older formats wrote can be read as it is; opening it for writing brings it to this format first, so that no older
+program takes it for its own.
 At most one process writes at a time: it holds an flock on LOCK, which the kernel releases when the process ends,
 however it ends. LOCK itself is never removed, for removing it would let two processes lock two different files.
 """
@@ -21,6 +22,7 @@ from braidlog.objects.files import File, Files
 
 FORMAT: Final = "FORMAT"
 LOCK: Final = "LOCK"
+OBJECTS: Final = "OBJECTS"
 UNFINISHED: Final = ".tmp"  # ends the names of files that were not whole yet when their writer stopped
 VERSION: Final = 3
 _OLDEST: Final = 1  # that can still be read
@@ -104,8 +106,9 @@ def _read_format(files: Files) -> tuple[int, str] | None:
         try:
             file = files.open_read(FORMAT)
         except FileNotFoundError:
-            # A creation that was cut short leaves these two, and nothing else comes before FORMAT.
-            strangers = [name for name in files.list("") if name not in (LOCK, FORMAT + UNFINISHED)]
+            # A creation that was cut short leaves these, and nothing else comes before FORMAT.
+            early = (LOCK, FORMAT + UNFINISHED, OBJECTS, OBJECTS + UNFINISHED)
+            strangers = [name for name in files.list("") if name not in early]
             if strangers:
                 raise InvalidArgument(
                     f"not a braidlog directory: there is no {FORMAT} file, but there is {strangers[0]!r}; "

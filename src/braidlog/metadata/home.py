@@ -64,7 +64,7 @@ class Home(Protocol):
     """For one writer."""
 
     store: Store
-    folder: str | None  # of the objects, if they are files that others on this machine can read
+    folder: str | None  # of the objects, or the URL of their store: where others can read them
 
     def latest(self) -> tuple[int, memoryview] | None:
         """The newest snapshot and the sequence that it covers."""
@@ -84,7 +84,7 @@ class DirectoryHome:
 
     def __init__(self, files: Files, new_id: str, *, folder: str | None, store: Store | None = None) -> None:
         self._files = files
-        self.folder = folder if store is None else None
+        self.folder = folder
         self.store: Store = FileStore(files) if store is None else store
         directory.bring_format(files, new_id)
         snapshots.sweep_unfinished(files)

@@ -1,9 +1,10 @@
 """Named bytes in a place that may be far away: what object stores have in common, and all that is asked of one.
 
-Keys are relative paths with "/". `create` is all or nothing, durable when it returns, and never replaces: two who
-create the same key have one winner. What could be read once is what is read until it is deleted. Failures surface as
-OSError: FileExistsError and FileNotFoundError for what they say, TimeoutError when no answer came in time (what was
-asked may have happened), any other if it certainly did not, or was tried again and again for too long.
+Keys are relative paths with "/". `create` is all or nothing, durable when it returns, and never replaces: of two who
+create the same key one wins. They must put different bytes, for by these a create that went unanswered is told from
+somebody else's. What could be read once is what is read until it is deleted. Failures surface as OSError:
+FileExistsError and FileNotFoundError for what they say, TimeoutError when no answer came in time (what was asked may
+have happened), any other if it certainly did not.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class FileStore(Store):
                 handle.retire()
 
     def list(self, besides: Container[str] = ()) -> list[str]:
-        return [name for name in self._files.list(FOLDER) if name not in besides and _NAME.fullmatch(name)]
+        return [name for name in self._files.list(FOLDER) if name not in besides and is_object_name(name)]
 
     def sweep_unfinished(self) -> None:
         for name in self._files.list(FOLDER):
@@ -224,7 +224,16 @@ class _Handle:
             self.file.close()
 
 
-def _path(name: str) -> str:
-    if not _NAME.fullmatch(name):
+def is_object_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is one that an object can have."""
+    if not is_object_name(name):
         raise InvalidArgument(f"object name {name!r} is not <epoch>-<seq>.arrow with 8 hex digits each")
-    return f"{FOLDER}/{name}"
+    return name
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{checked_name(name)}"

@@ -24,6 +24,8 @@ import msgspec
 import braidlog
 from braidlog import config, limits
 from braidlog.errors import AlreadyExists, Corrupt, InvalidArgument, NotFound, Unavailable
+from braidlog.metadata import object_place
+from braidlog.objects.files import OsFiles
 from braidlog.testing.processes import Process, ProcessId
 
 _FOLDER: Final = "cluster"
@@ -92,16 +94,25 @@ class Cluster:
     # --- beginning and ending ------------------------------------------------------------------------------------
 
     @classmethod
-    def start(cls, directory: str | os.PathLike[str], brokers: int = limits.CLUSTER_BROKERS_DEFAULT) -> Cluster:
+    def start(
+        cls,
+        directory: str | os.PathLike[str],
+        brokers: int = limits.CLUSTER_BROKERS_DEFAULT,
+        *,
+        objects: str | None = None,
+    ) -> Cluster:
         """Start a cluster on a directory, which is created if it is not there. AlreadyExists if it has one.
 
-        Without brokers the metadata process serves clients itself.
+        Without brokers the metadata process serves clients itself. `objects` is the URL of the object store that a new
+        directory is to keep its objects in.
         """
         if not 0 <= brokers <= limits.CLUSTER_BROKERS_MAX:
             raise InvalidArgument(f"brokers must be between 0 and {limits.CLUSTER_BROKERS_MAX}, not {brokers}")
         where = Path(directory).absolute()
         if not (where / "FORMAT").exists():  # our folder in it would make it look like somebody else's
-            braidlog.open(where, serve=False).close()
+            braidlog.open(where, serve=False, objects=objects).close()
+        else:
+            object_place.agreed(OsFiles(where), objects)
         (where / _FOLDER).mkdir(exist_ok=True)
         cluster = cls(where, {})
         with cluster._alone():
@@ -241,7 +252,8 @@ class Cluster:
         command = [sys.executable, "-m", "braidlog", role, "--name", name, "--listen", listen]
         if role == _METADATA:
             return [*command, "--at", str(self.directory)]
-        objects = str(self.directory / "objects")
+        elsewhere = object_place.remembered(OsFiles(self.directory))
+        objects = str(self.directory / "objects") if elsewhere is None else elsewhere.location.url
         return [*command, "--metadata", self._processes[_METADATA].address, "--objects", objects]
 
     def _end(self, timeout: float) -> list[str]:

@@ -257,7 +257,7 @@ Note = Floor | Credit | Cancel
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
-    """Who answers, and what it takes. `objects` is the folder of the objects, if they are files."""
+    """Who answers, and what it takes. `objects` is the folder of the objects, or the URL of their store."""
 
     server: str
     role: str

@@ -32,8 +32,13 @@ def cluster() -> None:
     show_default=True,
     help="How many brokers; without any, the metadata process serves clients.",
 )
+@click.option(
+    "--objects",
+    metavar="URL",
+    help="The object store that a new directory keeps its objects in, as s3://BUCKET/PREFIX, gs:// or az://.",
+)
 @pass_call
-def up(call: Call, brokers: int) -> None:
+def up(call: Call, brokers: int, objects: str | None) -> None:
     """Start a cluster on a directory, and print the URL that clients open. It goes on in the background.
 
     What its processes tell stands in DIR/cluster, in a file for each. If one of them does not start, none is left.
@@ -41,7 +46,7 @@ def up(call: Call, brokers: int) -> None:
     from braidlog.testing.cluster import Cluster, StartFailed
 
     try:
-        started = Cluster.start(call.require_folder(_NEEDS), brokers)
+        started = Cluster.start(call.require_folder(_NEEDS), brokers, objects=objects)
     except StartFailed as error:
         raise Refused(str(error), error.status if error.status in exit_codes.MEANINGS else exit_codes.FAILED) from error
     if call.json:
