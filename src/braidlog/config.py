@@ -282,7 +282,7 @@ ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
         Setting("etcd_key", "A file of the key that belongs to it.", Place()),
         Setting("etcd_user", "Who this process is to etcd.", secret=True),
         Setting("etcd_password", "Its password.", secret=True),
-        Setting("etcd_lease_s", "How long a leader may be silent.", Seconds(1, 60), limits.LEADER_LEASE_S),
+        Setting("etcd_lease_s", "How long a leader may be silent.", Seconds(1, 60), limits.ETCD_LEASE_S),
         Setting("advertise", "Where brokers find this process, if not where it listens.", OneAddress(port_min=1)),
         *_of_every_role(METADATA_PORT),
     ),

@@ -113,7 +113,6 @@ HTTP_LINGER_S: Final = 2.0  # for the answer to be read
 TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
 
 # Several metadata processes.
-LEADER_LEASE_S: Final = 3.0  # a leader that is silent for so long is none any more
 STANDBY_PATIENCE_S: Final = 1.0  # a standby waits for what its caller has seen already
 STANDBY_TIMEOUT_S: Final = 2.0  # then the leader is asked what a standby did not answer
 STANDBY_PAUSE_S: Final = 0.2  # before one that cannot follow tries again
@@ -186,6 +185,7 @@ ETCD_BACKOFF_MAX_S: Final = 0.3  # between two attempts to connect to one
 ETCD_WATCH_PING_S: Final = 0.5  # of silence, before a watched member is asked whether it is there
 ETCD_WATCH_SILENCE_S: Final = 2.0  # after which another one is watched
 ETCD_WATCHED_BYTES_MAX: Final = 64 * MIB  # that wait to be taken in by a follower
+ETCD_ID_ATTEMPTS: Final = 10  # to settle what a cluster is called
 ETCD_LEASE_S: Final = 3.0  # without a sign of life, before another process may write
 ETCD_LEASE_MAX_S: Final = 3600.0
 ETCD_REVOKE_TIMEOUT_S: Final = 2.0  # for a lease to be given back; else it ends by itself

@@ -24,6 +24,7 @@ from braidlog.embedded.storing import Load, Parcel, StoreObject, Storing
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome
+from braidlog.metadata.home import Deposed
 from braidlog.objects.format import Columns
 
 _COMMAND_BYTES = 256  # about what a command takes in a frame, without a payload
@@ -266,8 +267,12 @@ class Committer:
         try:
             self._write(_encoder.encode(batch))
         except (Unavailable, InvalidArgument) as refusal:  # nothing was written
+            if isinstance(refusal, Deposed):
+                self.fail(refusal)  # first, so that whoever is told knows that it is for ever
             for pending in taken:
                 pending.finish(refusal)
+            if isinstance(refusal, Deposed):
+                self._on_failure()
             return
         for parcel in parcels:
             parcel.registered = True
