@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class MetadataLink:
         self._closed = False
         self._tried = 0  # addresses, since the last that was what was wanted
         self._found = False
+        self._hurried = asyncio.Event()
         self._calls.on_greeted = self._greeted
         self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
         self.on_lost: Callable[[], None] = lambda: None
@@ -73,6 +75,11 @@ class MetadataLink:
     def forget(self, call: Call) -> None:
         self._calls.forget(call)
 
+    def hurry(self) -> None:
+        """Something has changed: look for the wanted one again now, and not only when it is time to."""
+        if not self.connected:
+            self._hurried.set()
+
     def close(self) -> None:
         self._closed = True
         self._task.cancel()
@@ -98,7 +105,11 @@ class MetadataLink:
             self._tried += 1
             if self._tried >= len(self._addresses):  # all of them, one after the other
                 self._tried = 0
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._hurried.wait()
+                        pause = limits.RECONNECT_S
+                self._hurried.clear()
                 pause = min(2 * pause, limits.RECONNECT_MAX_S)
 
     async def _tick(self) -> None:

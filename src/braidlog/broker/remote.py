@@ -108,6 +108,7 @@ class BrokerService(Service):
         self._standby: MetadataLink | None = None  # that plans can be asked of as well
         if len(metadata) > 1:
             self._standby = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, role="standby")
+            self._standby.on_lost = self.link.hurry  # it may lead now
         self._readable: dict[int, int] = {}  # how far the leader showed that logs can be read
         self.planned_aside = 0  # answers of standbys
 
