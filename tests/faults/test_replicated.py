@@ -1,0 +1,75 @@
+"""A replicated cluster of real processes: killed, stopped and cut off, it loses nothing, and goes on in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog.testing.seaweed import Seaweed
+from tests.faults.torture import ELECTION_S, Torture
+
+
+@pytest.fixture(scope="module")
+def torture(tmp_path_factory: pytest.TempPathFactory, seaweed_server: Seaweed) -> Iterator[Torture]:
+    torture = Torture(tmp_path_factory.mktemp("cluster"), seaweed_server)
+    yield torture
+    torture.close()
+
+
+def test_whatever_is_killed_or_stopped_there_is_one_order_of_events(torture: Torture, tmp_path: Path) -> None:
+    torture.play(1, tmp_path, clients=4, deeds=5, store_down_s=1.0)
+    assert sum(torture.tally.deeds.values()) >= 5
+
+
+def test_another_leader_is_there_within_the_lease_and_two_elections(torture: Torture) -> None:
+    allowed = torture.cluster.lease_s + 2 * ELECTION_S
+    assert min(torture.leader_dies(with_etcd=False) for _ in range(3)) <= allowed
+
+
+def test_etcds_leader_may_die_at_the_same_moment(torture: Torture) -> None:
+    outage = torture.leader_dies(with_etcd=True)
+    assert outage <= 2 * torture.cluster.lease_s + 8 * ELECTION_S  # its lease begins anew with etcd's next leader
+
+
+def test_every_process_is_restarted_under_load_and_no_request_fails(torture: Torture) -> None:
+    cluster = torture.cluster
+    enough = threading.Event()
+    positions: list[int | None] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with braidlog.open(cluster.url) as braid:
+                log = braid.create("rolling")
+                while not enough.is_set():
+                    positions.append(log.append(b"%d" % len(positions)))
+                    assert log.tail() == len(positions)
+        except BaseException as error:
+            failed.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for name in cluster.names:
+            before = len(positions)
+            assert cluster.terminate(name) == 0, name
+            cluster.start(name)
+            deadline = threading.Event()
+            while len(positions) < before + 10 and worker.is_alive():
+                deadline.wait(0.01)
+    finally:
+        enough.set()
+        worker.join()
+    assert not failed
+    assert positions == list(range(len(positions)))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_much_longer(torture: Torture, seed: int, tmp_path: Path) -> None:
+    torture.play(seed, tmp_path, clients=6, deeds=25, store_down_s=10.0)
+    print(torture.tally.told())
