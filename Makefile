@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint soak bench clean
+.PHONY: run test lint soak torture bench clean
 
 run: $(READY)
 	$(BIN)/braid demo
@@ -19,6 +19,10 @@ lint: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak
+
+# A replicated cluster of real processes, tormented for MINUTES; prints the tally.
+torture: $(READY)
+	$(BIN)/python -m tests.faults.torture --minutes $(or $(MINUTES),10)
 
 bench: $(READY)
 	$(BIN)/pip install --quiet -e ".[bench]"

@@ -298,7 +298,7 @@ def test_what_is_set_is_shown_with_its_source_and_nothing_is_opened(tmp_path: Pa
     file.write_text('[serve]\nat = "logs"\nname = "till"\n[broker]\nmetadata = "127.0.0.1:7410"\n')
     env = {"BRAIDLOG_CONFIG": str(file), "BRAIDLOG_LOG_LEVEL": "error"}
     shown = run("serve", "--show-config", "--listen", "127.0.0.1:1", "--listen", "[::1]:2", env=env).stdout
-    assert shown.splitlines()[:5] == [
+    assert [line for line in shown.splitlines() if "objects" not in line][:5] == [
         "[serve]",
         f'at = "{tmp_path / "logs"}"  # {file} [serve]',
         'listen = ["127.0.0.1:1", "[::1]:2"]  # --listen',
