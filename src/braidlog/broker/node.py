@@ -238,7 +238,7 @@ class MetadataNode(Service):
             follower.close()
 
     def _lead(self, term: Term) -> None:
-        writer = Writer(self._rivalry.home(term), self._clock)
+        writer = Writer(self._rivalry.home(term), self._clock, sweep=False)
         self._over.clear()
         unwatch = writer.watch(lambda: self._over.set() if writer.committer.failure is not None else None)
         try:
@@ -247,6 +247,10 @@ class MetadataNode(Service):
                 self.terms += 1
                 _log.info("this metadata process leads now, as the writer of epoch %d", writer.forest.space.epoch)
                 self._be(partial(LeaderService, writer, lease_s=self._lease_s))
+                try:
+                    writer.sweep_stored()
+                except BraidError as error:  # the next leader tries again
+                    _log.warning("what earlier leaders stored and never bound cannot be removed now: %s", error)
                 while not (self._over.is_set() or term.lost.is_set() or self._stop.is_set()):
                     self._over.wait(limits.LEADER_LOOK_S)
                 if not self._stop.is_set():

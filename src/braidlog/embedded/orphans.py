@@ -15,8 +15,15 @@ def sweep(space: Space, store: Store) -> None:
     """Remove what was left by everybody whose epoch is over. For a writer that has just opened, and stored nothing."""
     if not space.admitted:  # else their puts may be under way
         store.sweep_unfinished()
+    sweep_stored(space, store)
+
+
+def sweep_stored(space: Space, store: Store) -> None:
+    """The same for whole objects only, at any time: what is of the writer's own epoch, or an admitted one, stays."""
+    newest = space.newest_epoch  # what begins while this lasts is younger
+    current = {space.epoch, *space.admitted}
     for name in store.list(besides=space.objects):
-        if epoch_of(name) not in space.admitted:
+        if epoch_of(name) <= newest and epoch_of(name) not in current:
             store.delete(name)
 
 

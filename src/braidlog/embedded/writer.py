@@ -47,7 +47,10 @@ SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
 class Writer(Replica):
     """Commits commands, and shows what is committed."""
 
-    def __init__(self, home: Home, clock: Clock, *, release: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, home: Home, clock: Clock, *, release: Callable[[], None] = lambda: None, sweep: bool = True
+    ) -> None:
+        """Without `sweep`, what others left is removed only by `sweep_stored`: that may take long."""
         self._home = home
         self.clock = clock
         self._release = release
@@ -73,7 +76,8 @@ class Writer(Replica):
         _writers.add(self)
         try:
             self.execute(c.Opened(self.forest.space.newest_epoch + 1, clock.now_us()))
-            self._sweep_orphans()
+            if sweep:
+                orphans.sweep(self.forest.space, self.store)
         except BaseException:
             self.committer.stop(closed())
             self.log.close()
@@ -241,9 +245,10 @@ class Writer(Replica):
         self.log.drop_through(sequence)
         self._home.drop_before(sequence)
 
-    def _sweep_orphans(self) -> None:
+    def sweep_stored(self) -> None:
         """Objects that nobody registered before this epoch can never be registered: remove them."""
-        orphans.sweep(self.forest.space, self.store)
+        with directory.storage("remove what was never registered"):
+            orphans.sweep_stored(self.forest.space, self.store)
 
     def close(self) -> None:
         """Stop. What the keeper packed is checkpointed, and the log's end is marked."""
