@@ -17,7 +17,7 @@ from collections.abc import Callable
 from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Timeout, Unavailable
 from braidlog.metadata.etcd.client import Ambiguous, EtcdClient
-from braidlog.metadata.etcd.codec import Event, Get
+from braidlog.metadata.etcd.codec import Event
 from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won
 from braidlog.metadata.etcd.driving import drive
 from braidlog.metadata.etcd.keys import ID_BYTES, Keys, Leader, parse_leader
@@ -137,8 +137,8 @@ class Candidacy:
 
     def _vacant(self, over: Callable[[], bool]) -> bool:
         """Wait a while for the leader's key to go; says whether it is worth to try."""
-        answer = self._client.read(Get(self._keys.leader), timeout_s=limits.ETCD_TIMEOUT_S)
-        if not answer.found[0]:
+        read = self._client.read(self._keys.leader, timeout_s=limits.ETCD_TIMEOUT_S)
+        if read.kvs[0] is None:
             return True
         gone = threading.Event()
 
@@ -146,7 +146,7 @@ class Candidacy:
             if any(event.deleted for event in events):
                 gone.set()
 
-        watch = Watch(self._client, self._keys.leader, b"", answer.revision + 1, look, lambda: gone.set())
+        watch = Watch(self._client, self._keys.leader, b"", read.revision + 1, look, lambda: gone.set())
         try:
             until = time.monotonic() + max(self._ttl_s, 1)  # then look again, should the watch have missed it
             while not gone.wait(_LOOK_S) and not over() and time.monotonic() < until:
@@ -181,8 +181,8 @@ class Candidacy:
 
 def leader(client: EtcdClient, prefix: str, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> str | None:
     """How to reach the process that writes; None if there is none now."""
-    [found] = client.read(Get(Keys(prefix).leader), timeout_s=timeout_s).found
-    return parse_leader(found[0].value).description if found else None
+    [found] = client.read(Keys(prefix).leader, timeout_s=timeout_s).kvs
+    return None if found is None else parse_leader(found.value).description
 
 
 class LeaderWatch:
@@ -201,10 +201,10 @@ class LeaderWatch:
         self._watch.close()
 
     def _look(self) -> int:
-        answer = self._client.read(Get(self._key))
-        [found] = answer.found
-        self._tell(parse_leader(found[0].value).description if found else None)
-        return answer.revision + 1
+        read = self._client.read(self._key)
+        [found] = read.kvs
+        self._tell(None if found is None else parse_leader(found.value).description)
+        return read.revision + 1
 
     def _take(self, events: tuple[Event, ...]) -> None:
         for event in events:

@@ -70,14 +70,14 @@ class EtcdLog:
     def drop_through(self, sequence: int) -> None:
         """Delete the slots up to this one, and let etcd forget what was deleted the time before.
 
-        So followers have the time between two snapshots to read what they are behind.
+        So followers have the time between two snapshots to read what they are behind. It needs no fence: whoever leads
+        meanwhile has a snapshot that covers as much, for they never go back.
         """
         if sequence <= 0:
             return
         keys = self._keys
-        slots = Delete(keys.slot(0), keys.slot(sequence + 1))
-        parts = Delete(keys.parts_from(0), keys.parts_from(sequence + 1))
-        done = decree(self._client, keys, self._term, "delete old slots of the log", slots, parts)
+        self._client.delete(keys.slot(0), keys.slot(sequence + 1))
+        done = self._client.delete(keys.parts_from(0), keys.parts_from(sequence + 1))
         before, self._dropped_revision = self._dropped_revision, done
         if before:
             with contextlib.suppress(Unavailable):  # the next drop does it, or etcd by itself if it is told to
