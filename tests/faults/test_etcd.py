@@ -461,6 +461,6 @@ def test_an_etcd_that_wants_a_password_gets_it(tmp_path: Path) -> None:
         for user["BRAIDLOG_ETCD_PASSWORD"] in ("wrong", ""):
             stranger = EtcdClient.from_environment(etcd.endpoints, user)
             with contextlib.closing(stranger), pytest.raises(Unavailable, match="etcd does not let user 'root' in"):
-                leader(stranger, PREFIX)
+                Candidacy(stranger, PREFIX, "stranger").win(DEADLINE_S)
         with contextlib.closing(EtcdClient(etcd.endpoints)) as client, pytest.raises(Unavailable):
             leader(client, PREFIX)

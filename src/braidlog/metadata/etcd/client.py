@@ -175,9 +175,9 @@ class EtcdClient:
                 continue
             return Read(tuple(found.kvs[0] if found.kvs else None for found in (first, *others)), first.revision)
 
-    def range(self, get: Get, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> Found:
-        """One read. Raises Compacted if it asks for a revision that is gone."""
-        patience = self._timeout_s + limits.ETCD_READ_BYTES / limits.ETCD_BYTES_PER_S
+    def range(self, get: Get, timeout_s: float = limits.ETCD_READ_TIMEOUT_S, *, large: bool = False) -> Found:
+        """One read. `large`: its answer is, and may take longer. Raises Compacted if the revision is gone."""
+        patience = self._timeout_s + (limits.ETCD_READ_BYTES / limits.ETCD_BYTES_PER_S if large else 0)
         return self.ask(RANGE, codec.encode_get(get), codec.decode_found, timeout_s, patience)
 
     def delete(self, key: bytes, end: bytes) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Timeout, Unavailable
-from braidlog.metadata.etcd.client import Ambiguous, EtcdClient
+from braidlog.metadata.etcd.client import Ambiguous, EtcdClient, Refused
 from braidlog.metadata.etcd.codec import Event
 from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won
 from braidlog.metadata.etcd.driving import drive
@@ -110,11 +110,12 @@ class Candidacy:
         self._keys = Keys(prefix)
         self._description = owner if isinstance(owner, str) else owner.decode("utf-8", "replace")
         self._ttl_s = math.ceil(ttl_s)
+        self._never = threading.Event()
 
     def win(self, timeout: float | None = None, stop: threading.Event | None = None) -> Term:
         """Wait until nobody else leads, and win. Timeout is raised when the time is over, or `stop` is set.
 
-        An etcd that cannot be reached is waited for.
+        An etcd that cannot be reached is waited for. Refused is raised if it does not let this process in.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         told = ""
@@ -126,18 +127,23 @@ class Candidacy:
 
         while True:
             try:
-                if self._vacant(over):
-                    term = self._campaign(over)
-                    if term is not None:
-                        return term
+                term = self._campaign(over) if self._vacant(over) else None
+                if term is not None:
+                    return term
+            except _NotLetIn as refusal:
+                raise Refused(str(refusal)) from refusal
             except Unavailable as failure:
                 told = f": {failure}"
+                (stop or self._never).wait(limits.ETCD_RETRY_S)
             if over():
                 raise Timeout(f"did not become the writer below {self._keys.prefix!r} in time{told}")
 
     def _vacant(self, over: Callable[[], bool]) -> bool:
         """Wait a while for the leader's key to go; says whether it is worth to try."""
-        read = self._client.read(self._keys.leader, timeout_s=limits.ETCD_TIMEOUT_S)
+        try:
+            read = self._client.read(self._keys.leader, timeout_s=limits.ETCD_TIMEOUT_S)
+        except Refused as refusal:  # to read takes no room: it is us whom it does not want
+            raise _NotLetIn(str(refusal)) from refusal
         if read.kvs[0] is None:
             return True
         gone = threading.Event()
@@ -177,6 +183,10 @@ class Candidacy:
     def _revoke(self, lease: int) -> None:
         with contextlib.suppress(BraidError):  # else it ends by itself
             self._client.revoke(lease, limits.ETCD_REVOKE_TIMEOUT_S)
+
+
+class _NotLetIn(Exception):
+    pass
 
 
 def leader(client: EtcdClient, prefix: str, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> str | None:

@@ -139,7 +139,14 @@ def sweep_unnamed(client: EtcdClient, keys: Keys, term: Term, head: int) -> None
     found = client.range(Get(keys.parts_from(head + 1), after_prefix(keys.parts), limit=1, keys_only=True))
     if found.kvs:
         unnamed = Delete(keys.parts_from(head + 1), after_prefix(keys.parts))
-        decree(client, keys, term, "remove unfinished frames", unnamed)
+        try:
+            decree(client, keys, term, "remove unfinished frames", unnamed)
+        except Deposed:
+            raise
+        except (
+            Unavailable
+        ):  # they are in nobody's way, and the next opening removes them: an etcd that is full does not
+            pass
 
 
 class Stored(NamedTuple):
@@ -159,7 +166,7 @@ def read_frames(client: EtcdClient, keys: Keys, after: int, upto: int, revision:
     """The frames behind `after` up to `upto`, as they were at a revision. Raises Missing, Compacted, Corrupt."""
     sequence, limit = after + 1, limits.ETCD_READ_SLOTS_MIN
     while sequence <= upto:
-        found = client.range(Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision))
+        found = client.range(Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision), large=True)
         size = 0
         for kv in found.kvs:
             if keys.sequence_of(kv.key) != sequence:
@@ -181,7 +188,7 @@ def whole_frame(client: EtcdClient, keys: Keys, sequence: int, kv: KeyValue, rev
     pieces = max(limits.ETCD_READ_BYTES // limits.ETCD_PIECE_BYTES_MAX, 1)
     while len(parts) < slot.parts:
         first, last = keys.part(sequence, slot.id, len(parts)), keys.part(sequence, slot.id, slot.parts)
-        found = client.range(Get(first, last, pieces, revision))
+        found = client.range(Get(first, last, pieces, revision), large=True)
         if not found.kvs:
             raise Missing(f"part {len(parts)} of frame {sequence} is not there")
         for part in found.kvs:
