@@ -170,7 +170,7 @@ def test_one_candidate_wins_and_the_next_one_when_it_resigns(place: Place, one: 
             first.resign()
             waiting.join(DEADLINE_S)  # far less than the 60 s of the lease
             [second] = won
-            assert heard == ["this process resigned"]
+            assert heard == ["it resigned"]
             assert second.number > first.number
             wait_until(lambda: told[-1:] == ["second:2"])
             second.resign()
@@ -220,7 +220,14 @@ def test_a_deposed_writer_binds_nothing_though_it_believes_to_lead(place: Place,
 
 def test_a_process_that_stood_still_past_its_lease_is_fenced(one: EtcdCluster, tmp_path: Path) -> None:
     place = Place(one, tmp_path / "objects")
-    command = [sys.executable, "-m", "tests.faults.etcd_writer", ",".join(one.endpoints), str(tmp_path / "objects")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.etcd_writer",
+        ",".join(one.endpoints),
+        str(tmp_path / "objects"),
+        "w",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
@@ -239,7 +246,7 @@ def test_a_process_that_stood_still_past_its_lease_is_fenced(one: EtcdCluster, t
                 assert acknowledged == list(range(len(acknowledged)))
                 assert len(acknowledged) <= taken_over  # what was bound and not told of may be there, too
                 values = [record.value for record in orders.read(0)]
-                assert values[: len(acknowledged)] == [b"%d" % number for number in acknowledged]
+                assert values[: len(acknowledged)] == [b"w %d" % number for number in acknowledged]
                 assert values[taken_over:] == [b"by the second"]
                 assert rest[-1].split()[0] == "ended"
                 assert rest[-1].split()[2] == "lost"

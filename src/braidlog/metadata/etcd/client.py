@@ -318,7 +318,7 @@ class EtcdClient:
             member = self._member()
             body = codec.encode_authenticate(self._user, self._password)
             try:
-                answer = member.unary(AUTHENTICATE)(body, timeout=self._timeout_s)
+                answer = member.unary(AUTHENTICATE)(body, timeout=limits.ETCD_LOGIN_TIMEOUT_S)
             except (self._grpc.RpcError, ValueError) as error:
                 failure = self._failure(member, error)
                 if isinstance(failure, Refused):

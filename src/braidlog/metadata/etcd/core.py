@@ -387,6 +387,5 @@ def _sequence_of(head: KeyValue | None) -> int:
 def deposed(leader: KeyValue | None) -> str:
     """Why a term is over, from the leader's key as it is now."""
     if leader is None:
-        return "this process writes no more: its lease has ended"
-    who = parse_leader(leader.value).description
-    return f"this process writes no more: {who or 'another one'} does"
+        return "its lease has ended"
+    return f"{parse_leader(leader.value).description or 'another one'} does now"

@@ -15,7 +15,7 @@ from braidlog.metadata.etcd.keys import Keys, parse_sequence
 from braidlog.metadata.etcd.leadership import Term
 from braidlog.metadata.etcd.log import EtcdLog, Missing, decree, read_frames, sweep_unnamed
 from braidlog.metadata.frames import Kind, Payload
-from braidlog.metadata.home import Deposed, Found, Take
+from braidlog.metadata.home import Found, Take
 from braidlog.objects.blobs import Blobs
 from braidlog.objects.store import Store
 
@@ -86,7 +86,6 @@ class EtcdHome:
         keys = self._keys
         leader, snap, head = self._client.read(keys.leader, keys.snap, keys.head).kvs
         if leader is None or leader.create_revision != self._term.fence.revision:
-            why = deposed(leader)
-            self._term.lose(why)
-            raise Deposed(why)
+            self._term.lose(deposed(leader))
+            raise self._term.deposed()
         return snap, Head(0, 0) if head is None else Head(parse_sequence(head.value, head.key), head.mod_revision)

@@ -22,6 +22,7 @@ from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won
 from braidlog.metadata.etcd.driving import drive
 from braidlog.metadata.etcd.keys import ID_BYTES, Keys, Leader, parse_leader
 from braidlog.metadata.etcd.watching import Watch
+from braidlog.metadata.home import Deposed
 
 _LOOK_S = 0.1  # how often one who waits looks whether he is to stop
 
@@ -60,6 +61,10 @@ class Term:
                 return
         callback()
 
+    def deposed(self) -> Deposed:
+        """What to tell those who still want something written."""
+        return Deposed(f"this process writes no more: {self.reason}")
+
     def lose(self, reason: str) -> None:
         """It is over, as somebody found out. Safe to call again."""
         with self._lock:
@@ -75,7 +80,7 @@ class Term:
 
     def resign(self) -> None:
         """Let the next one win at once. To be called when nothing is written any more. Safe to call again."""
-        self.lose("this process resigned")
+        self.lose("it resigned")
         if threading.current_thread() is not self._thread:
             self._thread.join()
 

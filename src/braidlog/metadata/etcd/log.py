@@ -109,14 +109,14 @@ class EtcdLog:
                     break  # it was stored while there was time
                 if effect.unknown:
                     raise OutcomeUnknown(effect.message)
-                raise Deposed(effect.message)
+                raise self._term.deposed()
         assert isinstance(effects[0], Committed)
         self._bytes_since_roll += size
         return sequence
 
     def _require_usable(self) -> None:
         if self._term.lost.is_set():
-            raise Deposed(f"this process writes no more: {self._refusal or self._term.reason}")
+            raise self._term.deposed()
         if self._refusal:
             raise Unavailable(f"{self._refusal}; nothing can be appended until the log is opened again")
 
@@ -129,7 +129,7 @@ def decree(client: EtcdClient, keys: Keys, term: Term, doing: str, *ops: Op, reg
         return ended.revision
     if isinstance(ended, Ended):
         term.lose(ended.message)
-        raise Deposed(f"cannot {doing}: {ended.message}")
+        raise term.deposed()
     assert isinstance(ended, NotWritten)
     raise Unavailable(f"cannot {doing}: {ended.message}")
 
