@@ -180,6 +180,7 @@ ETCD_TIMEOUT_S: Final = 0.5  # for one request; another member is asked after it
 ETCD_BYTES_PER_S: Final = 2 * MIB  # the time that a request's bytes are granted beyond that
 ETCD_READ_TIMEOUT_S: Final = 10.0  # for a read with everything that is tried again
 ETCD_APPEND_TIMEOUT_S: Final = 30.0  # the same for a commit, before its outcome is reported as unknown
+ETCD_LOGIN_TIMEOUT_S: Final = 5.0  # for a password to be checked, which is slow on purpose
 ETCD_RETRY_S: Final = 0.05  # between two rounds of asking all members
 ETCD_BACKOFF_MAX_S: Final = 0.3  # between two attempts to connect to one
 ETCD_WATCH_PING_S: Final = 0.5  # of silence, before a watched member is asked whether it is there

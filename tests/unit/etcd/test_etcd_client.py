@@ -11,7 +11,7 @@ import pytest
 
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.metadata.etcd.client import Ambiguous, Compacted, EtcdClient, NotSent, Refused, Tls, failure_of
-from braidlog.metadata.etcd.codec import Get, Put, Txn
+from braidlog.metadata.etcd.codec import Put, Txn
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_nobody_listens_and_so_nothing_was_sent() -> None:
         with pytest.raises(NotSent):
             client.txn(Txn((), (Put(b"a", b"b"),)))
         with pytest.raises(Unavailable, match="did not answer"):
-            client.read(Get(b"a"), timeout_s=0.2)
+            client.read(b"a", timeout_s=0.2)
 
 
 def test_one_who_listens_and_says_nothing_leaves_it_open() -> None:

@@ -251,14 +251,15 @@ class World:
                 Delete(KEYS.slot(0), KEYS.slot(through + 1)),
                 Delete(KEYS.parts_from(0), KEYS.parts_from(through + 1)),
             )
-            process.keeping = "drop"
-            decree = Decree(KEYS, process.fence, ops)
-        else:
-            process.snapshot = process.leading.head.sequence
-            snap = self.etcd.keys.get(KEYS.snap)
-            revision = 0 if snap is None else snap.mod_revision
-            process.keeping = "name"
-            decree = Decree(KEYS, process.fence, (), Register(KEYS.snap, revision, b"%d" % process.snapshot))
+            process.keeping = ""
+            self.requests.append(
+                Request(Txn((), ops), Machine(process, process.leading))
+            )  # unfenced, whenever it comes
+            return
+        process.snapshot = process.leading.head.sequence
+        snap = self.etcd.keys.get(KEYS.snap)
+        revision = 0 if snap is None else snap.mod_revision
+        decree = Decree(KEYS, process.fence, (), Register(KEYS.snap, revision, b"%d" % process.snapshot))
         process.keeper = Machine(process, decree)
         self._carry_out(process.keeper, decree.begin())
 
@@ -277,7 +278,7 @@ class World:
     def _conclude(self, process: Process, machine: Machine, effect: core.Effect) -> None:
         if machine is process.keeper:
             process.keeper = None
-            process.keeping = "named" if isinstance(effect, core.Done) and process.keeping == "name" else ""
+            process.keeping = "named" if isinstance(effect, core.Done) else ""
             if isinstance(effect, core.Ended):
                 assert process.leading is not None
                 for ended in process.leading.step_down(effect.message):

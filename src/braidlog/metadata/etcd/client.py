@@ -23,12 +23,24 @@ from typing import Any, Final, NamedTuple, TypeVar
 from braidlog import limits
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.metadata.etcd import codec
-from braidlog.metadata.etcd.codec import Found, Get, Lease, Malformed, MemberStatus, Txn, TxnAnswer, WatchAnswer
+from braidlog.metadata.etcd.codec import (
+    Delete,
+    Found,
+    Get,
+    KeyValue,
+    Lease,
+    Malformed,
+    MemberStatus,
+    Txn,
+    TxnAnswer,
+    WatchAnswer,
+)
 
 T = TypeVar("T")
 
 RANGE: Final = "/etcdserverpb.KV/Range"
 TXN: Final = "/etcdserverpb.KV/Txn"
+DELETE_RANGE: Final = "/etcdserverpb.KV/DeleteRange"
 COMPACT: Final = "/etcdserverpb.KV/Compact"
 WATCH: Final = "/etcdserverpb.Watch/Watch"
 LEASE_GRANT: Final = "/etcdserverpb.Lease/LeaseGrant"
@@ -87,6 +99,13 @@ class Tls(NamedTuple):
     key: str | None = None
 
 
+class Read(NamedTuple):
+    """Keys, or None for those that are not there, and the revision at which this was so."""
+
+    kvs: tuple[KeyValue | None, ...]
+    revision: int
+
+
 class EtcdClient:
     """Connections to the members of one etcd."""
 
@@ -143,14 +162,27 @@ class EtcdClient:
         timeout = self._timeout_s + txn.payload_bytes / limits.ETCD_BYTES_PER_S
         return _read(codec.decode_txn, self.call(TXN, codec.encode_txn(txn), timeout))
 
-    def read(self, *gets: Get, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> TxnAnswer:
-        """Several reads of one moment, as new as anything acknowledged before."""
-        return self.ask(TXN, codec.encode_txn(Txn((), gets)), codec.decode_txn, timeout_s)
+    def read(self, *keys: bytes, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> Read:
+        """Several keys at one moment, as new as anything acknowledged before.
 
-    def range(self, get: Get, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> Found:
-        """One read. Raises Compacted if it asks for a revision that is gone."""
-        patience = self._timeout_s + limits.ETCD_READ_BYTES / limits.ETCD_BYTES_PER_S
+        Not a transaction: one that only reads is refused, too, when etcd is full.
+        """
+        while True:
+            first = self.range(Get(keys[0]), timeout_s)
+            try:
+                others = [self.range(Get(key, revision=first.revision), timeout_s) for key in keys[1:]]
+            except Compacted:  # in between
+                continue
+            return Read(tuple(found.kvs[0] if found.kvs else None for found in (first, *others)), first.revision)
+
+    def range(self, get: Get, timeout_s: float = limits.ETCD_READ_TIMEOUT_S, *, large: bool = False) -> Found:
+        """One read. `large`: its answer is, and may take longer. Raises Compacted if the revision is gone."""
+        patience = self._timeout_s + (limits.ETCD_READ_BYTES / limits.ETCD_BYTES_PER_S if large else 0)
         return self.ask(RANGE, codec.encode_get(get), codec.decode_found, timeout_s, patience)
+
+    def delete(self, key: bytes, end: bytes) -> int:
+        """Delete the keys from one up to another; answers the revision. Taken even by an etcd that is full."""
+        return self.ask(DELETE_RANGE, codec.encode_delete(Delete(key, end)), codec.decode_revision)
 
     def compact(self, revision: int) -> None:
         """Let etcd forget what was before a revision. That it forgot it already is fine."""
@@ -286,7 +318,7 @@ class EtcdClient:
             member = self._member()
             body = codec.encode_authenticate(self._user, self._password)
             try:
-                answer = member.unary(AUTHENTICATE)(body, timeout=self._timeout_s)
+                answer = member.unary(AUTHENTICATE)(body, timeout=limits.ETCD_LOGIN_TIMEOUT_S)
             except (self._grpc.RpcError, ValueError) as error:
                 failure = self._failure(member, error)
                 if isinstance(failure, Refused):

@@ -253,7 +253,7 @@ class Leading:
 
     def _go_on(self, answer: TxnAnswer) -> Effects:
         if not answer.succeeded:
-            return self._end(_deposed(_only(answer, 0)), unknown=False)
+            return self._end(deposed(_only(answer, 0)), unknown=False)
         self._at += 1
         return self._send()
 
@@ -264,7 +264,7 @@ class Leading:
         if slot is not None and _id_of(slot) == append.id:  # an earlier try, whose answer was lost
             committed = self._committed(append, slot.mod_revision)
             if leader is None or leader.create_revision != self._fence.revision:
-                self.over = self.over or _deposed(leader)
+                self.over = self.over or deposed(leader)
                 return (*committed, Ended(self.over, unknown=False))
             return committed
         # No try of it will be done from now on: the fence is gone, or the head has moved on. Was one done before? Then
@@ -273,7 +273,7 @@ class Leading:
         if leader is not None and leader.create_revision == self._fence.revision:
             why = f"frame {append.sequence} of the log is another's, though nobody else leads: was etcd restored?"
         else:
-            why = _deposed(leader)
+            why = deposed(leader)
         return self._end(why, unknown=self._doubtful and dropped)
 
     def _committed(self, append: _Append, revision: int) -> Effects:
@@ -330,7 +330,7 @@ class Decree:
         leader = _only(answer, 0)
         if leader is not None and leader.create_revision == self._fence.revision:
             return (NotWritten("the key was changed by somebody else, though nobody else leads: look at it again"),)
-        return (Ended(_deposed(leader), unknown=False),)
+        return (Ended(deposed(leader), unknown=False),)
 
 
 # --- how long a term surely lasts ------------------------------------------------------------------------------------
@@ -384,8 +384,8 @@ def _sequence_of(head: KeyValue | None) -> int:
         return 1 << 63  # nobody knows: as if it were beyond
 
 
-def _deposed(leader: KeyValue | None) -> str:
+def deposed(leader: KeyValue | None) -> str:
+    """Why a term is over, from the leader's key as it is now."""
     if leader is None:
-        return "this process writes no more: its lease has ended"
-    who = parse_leader(leader.value).description
-    return f"this process writes no more: {who or 'another one'} does"
+        return "its lease has ended"
+    return f"{parse_leader(leader.value).description or 'another one'} does now"

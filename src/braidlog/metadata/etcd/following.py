@@ -17,7 +17,7 @@ from braidlog import limits
 from braidlog.errors import Corrupt, Unavailable
 from braidlog.metadata.etcd import snapshots
 from braidlog.metadata.etcd.client import Compacted, EtcdClient
-from braidlog.metadata.etcd.codec import Event, Get, KeyValue, after_prefix
+from braidlog.metadata.etcd.codec import Event, KeyValue, after_prefix
 from braidlog.metadata.etcd.keys import Keys, parse_sequence
 from braidlog.metadata.etcd.log import Missing, Stored, read_frames, whole_frame
 from braidlog.metadata.etcd.watching import Watch
@@ -142,10 +142,10 @@ class EtcdFollower:
 
     def _look(self) -> tuple[str | None, int, int]:
         """(what names the snapshot, where the log ends, the revision of this look)."""
-        answer = self._client.read(Get(self._keys.snap), Get(self._keys.head))
-        snap, head = answer.found
-        name = snap[0].value.decode("utf-8", "replace") if snap else None
-        return name, parse_sequence(head[0].value, self._keys.head) if head else 0, answer.revision
+        read = self._client.read(self._keys.snap, self._keys.head)
+        snap, head = read.kvs
+        name = None if snap is None else snap.value.decode("utf-8", "replace")
+        return name, 0 if head is None else parse_sequence(head.value, head.key), read.revision
 
     def _has_something(self) -> bool:
         return bool(self._arrived or self._superseded) or self._next <= self._behind[0]

@@ -6,17 +6,16 @@ nothing of an earlier term takes effect after that, what is read here is all the
 
 from __future__ import annotations
 
-from braidlog import limits
 from braidlog.errors import Corrupt
-from braidlog.metadata.etcd import codec, snapshots
-from braidlog.metadata.etcd.client import TXN, EtcdClient
-from braidlog.metadata.etcd.codec import Get, KeyValue, Txn
-from braidlog.metadata.etcd.core import Head, Register
+from braidlog.metadata.etcd import snapshots
+from braidlog.metadata.etcd.client import EtcdClient
+from braidlog.metadata.etcd.codec import KeyValue
+from braidlog.metadata.etcd.core import Head, Register, deposed
 from braidlog.metadata.etcd.keys import Keys, parse_sequence
 from braidlog.metadata.etcd.leadership import Term
 from braidlog.metadata.etcd.log import EtcdLog, Missing, decree, read_frames, sweep_unnamed
 from braidlog.metadata.frames import Kind, Payload
-from braidlog.metadata.home import Deposed, Found, Take
+from braidlog.metadata.home import Found, Take
 from braidlog.objects.blobs import Blobs
 from braidlog.objects.store import Store
 
@@ -85,12 +84,8 @@ class EtcdHome:
     def _read(self) -> tuple[KeyValue | None, Head]:
         """(what names the snapshot, where the log ends), as the leader; Deposed if that is another one."""
         keys = self._keys
-        txn = Txn((self._term.fence.compare,), (Get(keys.snap), Get(keys.head)), (Get(keys.leader),))
-        answer = self._client.ask(TXN, codec.encode_txn(txn), codec.decode_txn, limits.ETCD_READ_TIMEOUT_S)
-        if not answer.succeeded:
-            self._term.lose("another process leads, or none")
-            raise Deposed("this process writes no more: its term is over")
-        snap, head = answer.found
-        if not head:
-            return (snap[0] if snap else None), Head(0, 0)
-        return (snap[0] if snap else None), Head(parse_sequence(head[0].value, keys.head), head[0].mod_revision)
+        leader, snap, head = self._client.read(keys.leader, keys.snap, keys.head).kvs
+        if leader is None or leader.create_revision != self._term.fence.revision:
+            self._term.lose(deposed(leader))
+            raise self._term.deposed()
+        return snap, Head(0, 0) if head is None else Head(parse_sequence(head.value, head.key), head.mod_revision)

@@ -16,12 +16,13 @@ from collections.abc import Callable
 
 from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Timeout, Unavailable
-from braidlog.metadata.etcd.client import Ambiguous, EtcdClient
-from braidlog.metadata.etcd.codec import Event, Get
+from braidlog.metadata.etcd.client import Ambiguous, EtcdClient, Refused
+from braidlog.metadata.etcd.codec import Event
 from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won
 from braidlog.metadata.etcd.driving import drive
 from braidlog.metadata.etcd.keys import ID_BYTES, Keys, Leader, parse_leader
 from braidlog.metadata.etcd.watching import Watch
+from braidlog.metadata.home import Deposed
 
 _LOOK_S = 0.1  # how often one who waits looks whether he is to stop
 
@@ -60,6 +61,10 @@ class Term:
                 return
         callback()
 
+    def deposed(self) -> Deposed:
+        """What to tell those who still want something written."""
+        return Deposed(f"this process writes no more: {self.reason}")
+
     def lose(self, reason: str) -> None:
         """It is over, as somebody found out. Safe to call again."""
         with self._lock:
@@ -75,7 +80,7 @@ class Term:
 
     def resign(self) -> None:
         """Let the next one win at once. To be called when nothing is written any more. Safe to call again."""
-        self.lose("this process resigned")
+        self.lose("it resigned")
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -110,11 +115,12 @@ class Candidacy:
         self._keys = Keys(prefix)
         self._description = owner if isinstance(owner, str) else owner.decode("utf-8", "replace")
         self._ttl_s = math.ceil(ttl_s)
+        self._never = threading.Event()
 
     def win(self, timeout: float | None = None, stop: threading.Event | None = None) -> Term:
         """Wait until nobody else leads, and win. Timeout is raised when the time is over, or `stop` is set.
 
-        An etcd that cannot be reached is waited for.
+        An etcd that cannot be reached is waited for. Refused is raised if it does not let this process in.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         told = ""
@@ -126,19 +132,24 @@ class Candidacy:
 
         while True:
             try:
-                if self._vacant(over):
-                    term = self._campaign(over)
-                    if term is not None:
-                        return term
+                term = self._campaign(over) if self._vacant(over) else None
+                if term is not None:
+                    return term
+            except _NotLetIn as refusal:
+                raise Refused(str(refusal)) from refusal
             except Unavailable as failure:
                 told = f": {failure}"
+                (stop or self._never).wait(limits.ETCD_RETRY_S)
             if over():
                 raise Timeout(f"did not become the writer below {self._keys.prefix!r} in time{told}")
 
     def _vacant(self, over: Callable[[], bool]) -> bool:
         """Wait a while for the leader's key to go; says whether it is worth to try."""
-        answer = self._client.read(Get(self._keys.leader), timeout_s=limits.ETCD_TIMEOUT_S)
-        if not answer.found[0]:
+        try:
+            read = self._client.read(self._keys.leader, timeout_s=limits.ETCD_TIMEOUT_S)
+        except Refused as refusal:  # to read takes no room: it is us whom it does not want
+            raise _NotLetIn(str(refusal)) from refusal
+        if read.kvs[0] is None:
             return True
         gone = threading.Event()
 
@@ -146,7 +157,7 @@ class Candidacy:
             if any(event.deleted for event in events):
                 gone.set()
 
-        watch = Watch(self._client, self._keys.leader, b"", answer.revision + 1, look, lambda: gone.set())
+        watch = Watch(self._client, self._keys.leader, b"", read.revision + 1, look, lambda: gone.set())
         try:
             until = time.monotonic() + max(self._ttl_s, 1)  # then look again, should the watch have missed it
             while not gone.wait(_LOOK_S) and not over() and time.monotonic() < until:
@@ -179,10 +190,14 @@ class Candidacy:
             self._client.revoke(lease, limits.ETCD_REVOKE_TIMEOUT_S)
 
 
+class _NotLetIn(Exception):
+    pass
+
+
 def leader(client: EtcdClient, prefix: str, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> str | None:
     """How to reach the process that writes; None if there is none now."""
-    [found] = client.read(Get(Keys(prefix).leader), timeout_s=timeout_s).found
-    return parse_leader(found[0].value).description if found else None
+    [found] = client.read(Keys(prefix).leader, timeout_s=timeout_s).kvs
+    return None if found is None else parse_leader(found.value).description
 
 
 class LeaderWatch:
@@ -201,10 +216,10 @@ class LeaderWatch:
         self._watch.close()
 
     def _look(self) -> int:
-        answer = self._client.read(Get(self._key))
-        [found] = answer.found
-        self._tell(parse_leader(found[0].value).description if found else None)
-        return answer.revision + 1
+        read = self._client.read(self._key)
+        [found] = read.kvs
+        self._tell(None if found is None else parse_leader(found.value).description)
+        return read.revision + 1
 
     def _take(self, events: tuple[Event, ...]) -> None:
         for event in events:

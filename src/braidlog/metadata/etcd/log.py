@@ -70,14 +70,14 @@ class EtcdLog:
     def drop_through(self, sequence: int) -> None:
         """Delete the slots up to this one, and let etcd forget what was deleted the time before.
 
-        So followers have the time between two snapshots to read what they are behind.
+        So followers have the time between two snapshots to read what they are behind. It needs no fence: whoever leads
+        meanwhile has a snapshot that covers as much, for they never go back.
         """
         if sequence <= 0:
             return
         keys = self._keys
-        slots = Delete(keys.slot(0), keys.slot(sequence + 1))
-        parts = Delete(keys.parts_from(0), keys.parts_from(sequence + 1))
-        done = decree(self._client, keys, self._term, "delete old slots of the log", slots, parts)
+        self._client.delete(keys.slot(0), keys.slot(sequence + 1))
+        done = self._client.delete(keys.parts_from(0), keys.parts_from(sequence + 1))
         before, self._dropped_revision = self._dropped_revision, done
         if before:
             with contextlib.suppress(Unavailable):  # the next drop does it, or etcd by itself if it is told to
@@ -109,14 +109,14 @@ class EtcdLog:
                     break  # it was stored while there was time
                 if effect.unknown:
                     raise OutcomeUnknown(effect.message)
-                raise Deposed(effect.message)
+                raise self._term.deposed()
         assert isinstance(effects[0], Committed)
         self._bytes_since_roll += size
         return sequence
 
     def _require_usable(self) -> None:
         if self._term.lost.is_set():
-            raise Deposed(f"this process writes no more: {self._refusal or self._term.reason}")
+            raise self._term.deposed()
         if self._refusal:
             raise Unavailable(f"{self._refusal}; nothing can be appended until the log is opened again")
 
@@ -129,7 +129,7 @@ def decree(client: EtcdClient, keys: Keys, term: Term, doing: str, *ops: Op, reg
         return ended.revision
     if isinstance(ended, Ended):
         term.lose(ended.message)
-        raise Deposed(f"cannot {doing}: {ended.message}")
+        raise term.deposed()
     assert isinstance(ended, NotWritten)
     raise Unavailable(f"cannot {doing}: {ended.message}")
 
@@ -139,7 +139,14 @@ def sweep_unnamed(client: EtcdClient, keys: Keys, term: Term, head: int) -> None
     found = client.range(Get(keys.parts_from(head + 1), after_prefix(keys.parts), limit=1, keys_only=True))
     if found.kvs:
         unnamed = Delete(keys.parts_from(head + 1), after_prefix(keys.parts))
-        decree(client, keys, term, "remove unfinished frames", unnamed)
+        try:
+            decree(client, keys, term, "remove unfinished frames", unnamed)
+        except Deposed:
+            raise
+        except (
+            Unavailable
+        ):  # they are in nobody's way, and the next opening removes them: an etcd that is full does not
+            pass
 
 
 class Stored(NamedTuple):
@@ -159,7 +166,7 @@ def read_frames(client: EtcdClient, keys: Keys, after: int, upto: int, revision:
     """The frames behind `after` up to `upto`, as they were at a revision. Raises Missing, Compacted, Corrupt."""
     sequence, limit = after + 1, limits.ETCD_READ_SLOTS_MIN
     while sequence <= upto:
-        found = client.range(Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision))
+        found = client.range(Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision), large=True)
         size = 0
         for kv in found.kvs:
             if keys.sequence_of(kv.key) != sequence:
@@ -181,7 +188,7 @@ def whole_frame(client: EtcdClient, keys: Keys, sequence: int, kv: KeyValue, rev
     pieces = max(limits.ETCD_READ_BYTES // limits.ETCD_PIECE_BYTES_MAX, 1)
     while len(parts) < slot.parts:
         first, last = keys.part(sequence, slot.id, len(parts)), keys.part(sequence, slot.id, slot.parts)
-        found = client.range(Get(first, last, pieces, revision))
+        found = client.range(Get(first, last, pieces, revision), large=True)
         if not found.kvs:
             raise Missing(f"part {len(parts)} of frame {sequence} is not there")
         for part in found.kvs:

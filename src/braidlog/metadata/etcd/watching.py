@@ -57,8 +57,8 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        member = self._client.any_member()
-        while not self._stopping.is_set():
+        member, wait = self._client.any_member(), 0.0
+        while not self._stopping.wait(wait):
             try:
                 try:
                     self._follow(member)
@@ -68,9 +68,9 @@ class Watch:
                         return
                     self._next = start
             except (Unavailable, Ambiguous) as failure:
+                wait = limits.ETCD_RETRY_S if not self.failing else limits.ETCD_BACKOFF_MAX_S
                 self.failing = str(failure)
             member += 1
-            self._stopping.wait(limits.ETCD_RETRY_S)
 
     def _follow(self, member: int) -> None:
         request = codec.encode_watch(self._key, self._end, self._next, puts_only=self._puts_only)
