@@ -237,7 +237,9 @@ class BrokerService(Service):
             places = objects.places(homes, [(block.offset, block.length, block.crc) for block in writer.blocks])
             told = partial(self._gathering.stored, flush, registration, places, None)
         except Exception as error:
-            refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
+            refusal = Unavailable(
+                f"the batch could not be stored: {error}; free some space or mend the store, then try again"
+            )
             told = partial(self._gathering.stored, flush, None, [], refusal)
         self._cross(lambda: self._carry_out(told()))
 

@@ -213,7 +213,8 @@ class Keeper:
         self._stopping = True
         self._wake.set()
         self._thread.join()
-        if self._writer.committer.failure is None:
+        # A store that does not answer is not waited for once more: what rides inline is in the log, and stays there.
+        if self._writer.committer.failure is None and "pack" not in self._writer.failing:
             self._try(self.upkeep.pack)
 
     def _run(self) -> None:

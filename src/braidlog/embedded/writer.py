@@ -144,7 +144,7 @@ class Writer(Replica):
             return None  # there never will be room, and whoever goes on is told why
         return Unavailable(
             f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
-            "is the disk full?"
+            "is the disk full, or the object store down?"
         )
 
     def wait_for_room(self, command: c.Append, timeout: float | None = None) -> None:
