@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,6 +232,19 @@ def test_what_nobody_registered_is_swept_when_it_is_opened(tmp_path: Path, url: 
         assert content(braid.log("orders")) == [b"x" * LARGE]
 
 
+def test_an_old_copy_of_a_directory_is_not_written(tmp_path: Path, url: str) -> None:
+    braidlog.open(tmp_path / "logs", objects=url).close()
+    shutil.copytree(tmp_path / "logs", tmp_path / "copy")
+    with braidlog.open(tmp_path / "logs") as braid:
+        braid.create("orders").append(b"x" * LARGE)
+    with pytest.raises(InvalidArgument, match="it is an old copy"):
+        braidlog.open(tmp_path / "copy")
+    with braidlog.open(tmp_path / "copy", read_only=True) as braid:
+        assert list(braid.logs()) == []
+    with braidlog.open(tmp_path / "logs") as braid:
+        assert content(braid.log("orders")) == [b"x" * LARGE]
+
+
 # --- services --------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +297,27 @@ def test_brokers_share_a_store_and_may_be_killed(tmp_path: Path, url: str) -> No
         assert fetched(log) == expected
     assert examine(tmp_path / "logs").healthy
     assert not (tmp_path / "logs" / "objects").exists()
+
+
+def test_a_broker_that_cannot_reach_the_store_does_not_start(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster.start(tmp_path / "logs", 0, objects=url) as cluster:
+        metadata = cluster.processes["metadata"].address
+        begin = ("broker", "--metadata", metadata, "--listen", "127.0.0.1:0")
+        with monkeypatch.context() as patch:
+            patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+            refused = run(*begin)
+            assert refused.exit_code == exit_codes.UNAVAILABLE
+            assert "check the credentials" in refused.stderr
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "obstore", None)
+            refused = run(*begin)
+            assert refused.exit_code == exit_codes.UNAVAILABLE
+            assert "pip install 'braidlog[s3]'" in refused.stderr
+        refused = run(*begin, "--objects", "s3://another/place")
+        assert refused.exit_code == exit_codes.USAGE
+        assert "not in s3://another/place" in refused.stderr
 
 
 def test_a_store_that_is_down_for_a_while(tmp_path: Path, seaweed: Seaweed, prefix: str, proxy: S3Faults) -> None:

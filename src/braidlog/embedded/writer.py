@@ -30,6 +30,7 @@ from braidlog.forest.state import freeze, thaw
 from braidlog.metadata import directory
 from braidlog.metadata.home import Home
 from braidlog.objects.batch import Batch, encode, to_arrow
+from braidlog.objects.blob_store import BlobStore
 from braidlog.objects.format import ObjectWriter
 from braidlog.objects.store import object_name
 
@@ -72,8 +73,12 @@ class Writer(Replica):
         self.committer = Committer(self._store_object, self._write, self._apply, self._tell_of_failure)
         _writers.add(self)
         try:
+            if isinstance(self.store, BlobStore):  # which is not copied along with a directory
+                with directory.storage("list the objects"):
+                    orphans.refuse_if_behind(self.forest.space, self.store)
             self.execute(c.Opened(self.forest.space.newest_epoch + 1, clock.now_us()))
-            self._sweep_orphans()
+            with directory.storage("sweep the objects"):
+                self._sweep_orphans()
         except BaseException:
             self.committer.stop(closed())
             self.log.close()
