@@ -99,10 +99,11 @@ class BrokerService(Service):
         self._epoch = NONE
         self._objects_named = 0
         self._store: Store | None = None
+        self._refusal: BraidError | None = None  # of the store
         self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
         self._kin: dict[int, m.Kin] = {}
         self._pace = pace or Pace()
-        self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined
+        self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined, or never will
         self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
         self.link.on_connected = self._connected
         self._standby: MetadataLink | None = None  # that plans can be asked of as well
@@ -122,14 +123,24 @@ class BrokerService(Service):
         return self._epoch != NONE and self.link.connected
 
     def trouble(self) -> str:
+        if self._refusal is not None:
+            return f"the objects cannot be reached from here: {self._refusal}"
         return "" if self.ready else "the metadata cannot be reached, or does not know this broker yet"
 
     # --- the metadata --------------------------------------------------------------------------------------------
 
     def _connected(self, welcome: m.Welcome) -> None:
+        if welcome.objects is not None and (self._store is None or welcome.objects != self.objects):
+            try:
+                self._store = _store_at(welcome.objects)
+                self._refusal = None
+            except BraidError as error:
+                _log.error("the objects cannot be reached from here: %s", error)
+                self._refusal = error
         self.objects = welcome.objects
-        if self._store is None and welcome.objects is not None:
-            self._store = _store_at(welcome.objects)
+        if self._refusal is not None:  # of no use to anybody: whoever waits for it to be is told
+            self.on_ready()
+            return
         self.link.call(m.Join(self._name, self._address, self._epoch), self._joined)
 
     def _joined(self, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
@@ -165,6 +176,8 @@ class BrokerService(Service):
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
         self.link.close()
         if self._standby is not None:
             self._standby.close()
@@ -252,7 +265,9 @@ class BrokerService(Service):
             places = objects.places(homes, [(block.offset, block.length, block.crc) for block in writer.blocks])
             told = partial(self._gathering.stored, flush, registration, places, None)
         except Exception as error:
-            refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
+            refusal = Unavailable(
+                f"the batch could not be stored: {error}; free some space or mend the store, then try again"
+            )
             told = partial(self._gathering.stored, flush, None, [], refusal)
         self._cross(lambda: self._carry_out(told()))
 

@@ -27,6 +27,18 @@ def sweep_stored(space: Space, store: Store) -> None:
             store.delete(name)
 
 
+def refuse_if_behind(space: Space, store: Store) -> None:
+    """For a writer that is about to open. Objects of an epoch that the forest has not come to were stored by a later
+    writer: so this forest is an old copy, and would sweep away what belongs to the present one."""
+    later = [name for name in store.list(besides=space.objects) if epoch_of(name) > space.newest_epoch]
+    if later:
+        raise InvalidArgument(
+            f"the store has objects of a later writer ({later[0]}) than this directory knows of (its last epoch is "
+            f"{space.newest_epoch}): it is an old copy, and to write to it would destroy them; open the newest "
+            "directory, or this one with read_only=True"
+        )
+
+
 def sweep_epoch(space: Space, store: Store, epoch: int) -> list[str]:
     """Remove what one uploader left that was retired; answers the names of the objects."""
     if epoch == space.epoch or epoch in space.admitted:

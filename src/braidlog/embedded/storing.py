@@ -153,7 +153,9 @@ class Storing:
                 load.place = place
             parcel.registration = registration
         except BaseException as error:  # a lack of memory too: the log itself is untouched and goes on
-            parcel.refusal = Unavailable(f"the batch could not be stored: {error}; free some space, then try again")
+            parcel.refusal = Unavailable(
+                f"the batch could not be stored: {error}; free some space or mend the store, then try again"
+            )
             if not isinstance(error, Exception):
                 raise
         finally:

@@ -212,8 +212,12 @@ class Keeper:
         """Finish the duty at hand, pack what rides inline, and stop."""
         self._stopping = True
         self._wake.set()
-        self._thread.join()
-        if self._writer.committer.failure is None:
+        self._thread.join(limits.SHUTDOWN_GRACE_S)
+        if self._thread.is_alive():  # it waits for a store, which tries nothing again once it is closed
+            self._writer.store.close()
+            self._thread.join()
+        # A store that does not answer is not waited for once more: what rides inline is in the log, and stays there.
+        if self._writer.committer.failure is None and "pack" not in self._writer.failing:
             self._try(self.upkeep.pack)
 
     def _run(self) -> None:

@@ -30,6 +30,7 @@ from braidlog.forest.state import freeze, thaw
 from braidlog.metadata import directory
 from braidlog.metadata.home import Home
 from braidlog.objects.batch import Batch, encode, to_arrow
+from braidlog.objects.blob_store import BlobStore
 from braidlog.objects.format import ObjectWriter
 from braidlog.objects.store import object_name
 
@@ -75,9 +76,13 @@ class Writer(Replica):
         self.committer = Committer(self._store_object, self._write, self._apply, self._tell_of_failure)
         _writers.add(self)
         try:
+            if isinstance(self.store, BlobStore):  # which is not copied along with a directory
+                with directory.storage("list the objects"):
+                    orphans.refuse_if_behind(self.forest.space, self.store)
             self.execute(c.Opened(self.forest.space.newest_epoch + 1, clock.now_us()))
             if sweep:
-                orphans.sweep(self.forest.space, self.store)
+                with directory.storage("sweep the objects"):
+                    orphans.sweep(self.forest.space, self.store)
         except BaseException:
             self.committer.stop(closed())
             self.log.close()
@@ -148,7 +153,7 @@ class Writer(Replica):
             return None  # there never will be room, and whoever goes on is told why
         return Unavailable(
             f"{self.inline_bytes:,} bytes wait to be packed into objects and the packer does not get on: "
-            "is the disk full?"
+            "is the disk full, or the object store down?"
         )
 
     def wait_for_room(self, command: c.Append, timeout: float | None = None) -> None:

@@ -38,6 +38,7 @@ _TOLD: Final = re.compile(r"<Message>([^<]*)</Message>")
 _LATER: Final = frozenset({408, 409, 425, 429})  # of the refusals, those that may be none the next time
 _CONFLICT: Final = 409
 _BEYOND: Final = 416
+_NOT_IMPLEMENTED: Final = 501
 _FINAL: Final = ("InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError", "NotModifiedError")
 _LINES: Final = {"Connect": "it cannot be reached", "Timeout": "no answer in time"}
 _MAYBE: Final = "it may have been kept all the same"
@@ -206,7 +207,7 @@ def _taken(where: str, key: str) -> FileExistsError:
 def _final(error: Exception) -> bool:
     """Whether it was refused, and would be again."""
     name, status = type(error).__name__, _status(error)
-    refused = status is not None and 400 <= status < 500 and status not in _LATER
+    refused = status is not None and (400 <= status < 500 or status == _NOT_IMPLEMENTED) and status not in _LATER
     return refused or name in _FINAL or name in _DENIED or "BareRedirect" in str(error)
 
 
