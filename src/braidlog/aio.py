@@ -52,10 +52,23 @@ async def open(
     serve: bool = True,
     timeout: float | timedelta | None = None,
     linger: float | timedelta = 0.0,
+    tls_ca: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
 ) -> Braid:
     """`braidlog.open`, awaited."""
     opener = ThreadPoolExecutor(1, "braidlog-open")
-    opened = opener.submit(opening.open, url_or_path, read_only=read_only, serve=serve, timeout=timeout, linger=linger)
+    opened = opener.submit(
+        opening.open,
+        url_or_path,
+        read_only=read_only,
+        serve=serve,
+        timeout=timeout,
+        linger=linger,
+        tls_ca=tls_ca,
+        token=token,
+        token_file=token_file,
+    )
     opener.shutdown(wait=False)
     try:
         return Braid(await asyncio.wrap_future(opened))

@@ -16,6 +16,7 @@ EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "manager", "manag
 UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME")))
 MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home", "root", "Users", "work")))
 UNITS = {
+    "ADDRESSES",
     "BATCHES",
     "BROKERS",
     "BYTES",
@@ -39,10 +40,12 @@ UNITS = {
     "ROWS",
     "RUNS",
     "S",
+    "SCOPES",
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",
     "THREADS",
+    "TOKENS",
     "TOMBSTONES",
     "WRITERS",
 }
