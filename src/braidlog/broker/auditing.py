@@ -21,7 +21,8 @@ def tell(what: str, command: c.Command, name: str, result: str, request: str, ca
     token = command.name if isinstance(command, c.CreateToken | c.RevokeToken) else None
     _log.info(
         Event(
-            what,
+            "audit",
+            action=what,
             principal=caller.principal or ("local" if caller.address == "local" else "anonymous"),
             address=caller.address,
             client=caller.name,
@@ -37,4 +38,4 @@ def tell(what: str, command: c.Command, name: str, result: str, request: str, ca
 
 def tell_refused(address: str, client: str, why: str) -> None:
     """Somebody was not let in, or not any longer."""
-    _log.warning(Event("refused", address=address, client=client, result=why))
+    _log.warning(Event("audit", action="enter", address=address, client=client, result=why))

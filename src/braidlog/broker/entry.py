@@ -47,7 +47,7 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
     name = info("peername")
     host, port = (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else ("", 0)
     tls = info("ssl_object")
-    certified = "" if tls is None else _common_name(tls)
+    certified = "" if tls is None else _certified_name(tls)
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return Peer(local=False, loopback=is_loopback(host), tls=tls is not None, certified=certified, address=shown)
 
@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _common_name(tls: ssl.SSLObject) -> str:
+def _certified_name(tls: ssl.SSLObject) -> str:
     certificate = tls.getpeercert()
     if not certificate:
         return ""

@@ -340,7 +340,8 @@ class Connection(asyncio.BufferedProtocol):
     def reject(self, error: BraidError) -> None:
         """Tell it why it may not come in, or stay, and drop it."""
         if isinstance(error, NotPermitted):
-            auditing.tell_refused(self._greeting.peer.address, self._caller.name, str(error))
+            hello = self._conversation.hello
+            auditing.tell_refused(self._greeting.peer.address, "" if hello is None else hello.name, str(error))
         self._conversation.reject(error)
         self.expel(str(error))
 

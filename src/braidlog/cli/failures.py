@@ -26,7 +26,6 @@ _HINTS: dict[type[BraidError], str] = {
     errors.NotPromotable: "make it with `braid fork LOG --promotable`",
     errors.Locked: "read, tail, ls, info, diff, export and doctor work meanwhile",
     errors.Corrupt: "`braid doctor` checks everything and says what to do",
-    errors.NotPermitted: "`braid token list` shows what tokens allow, to those who may see it",
     errors.Trimmed: "`braid info LOG` shows where it starts",
     errors.OutOfRange: "`braid info LOG` shows where it ends",
 }

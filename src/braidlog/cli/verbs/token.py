@@ -34,8 +34,8 @@ def token() -> None:
     "scopes",
     multiple=True,
     metavar="VERB:PATTERN",
-    help="What it allows: read, consume, append, fork, promote, squash, own or admin, on logs of such names; or broker. "
-    "May be repeated.",
+    help="What it allows: read, consume, append, fork, promote, squash, own or admin, on logs of such names; or "
+    "broker. May be repeated.",
 )
 @click.option("--admin", is_flag=True, help="The same as --scope 'admin:*'. NAME is then admin, unless it is given.")
 @click.option("--expires", type=duration, metavar="DURATION", help="How long it is good: 12h, 30d. [default: for ever]")
