@@ -29,6 +29,10 @@ from braidlog.wire.messages import Note, Ping, Request, Welcome
 
 _JOIN_BYTES_MAX: Final = 64 * 1024
 _TICK_S: Final = 0.25
+_MUTE_TLS: Final = (
+    "it hung up right after the handshake: if it asks its clients for certificates, give one that it trusts "
+    "(BRAIDLOG_TLS_CERT, BRAIDLOG_TLS_KEY)"
+)
 _MUTE: Final = "it hung up without a word: if it speaks TLS, write braids://"
 
 _log = logging.getLogger("braidlog")
@@ -351,6 +355,10 @@ class Link:
                 room = self._calls.room()
                 try:
                     count = connected.recv_into(scratch if room is None else room)
+                except ConnectionResetError:
+                    if heard != began:
+                        raise
+                    count = 0
                 except TimeoutError:
                     self._expire()
                     self._mind_silence(time.monotonic() - heard)
@@ -359,7 +367,7 @@ class Link:
                     continue
                 if not count:
                     if heard == began:
-                        raise ConnectionResetError(_MUTE if isinstance(connected, socket.socket) else "it hung up")
+                        raise ConnectionResetError(_MUTE_TLS if isinstance(connected, SecureSocket) else _MUTE)
                     return greeted
                 heard = time.monotonic()
                 with self._lock:
