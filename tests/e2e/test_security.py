@@ -487,6 +487,26 @@ def test_a_broker_without_a_brokers_token_does_not_join(authority: Authority, tm
         site.close()
 
 
+def test_a_broker_may_show_a_certificate_in_place_of_a_token(authority: Authority, tmp_path: Path) -> None:
+    """To the metadata, where nobody else is let in with one."""
+    brokers = Authority(tmp_path / "brokers")
+    theirs = brokers.certificate("127.0.0.1", name="b1")
+    pair = tls_options(authority.certificate("127.0.0.1", name="guarded"))
+    place = str(tmp_path / "d")
+    admin = braid("token", "create", "--admin", "--at", place).stdout.strip()
+    metadata = Role("metadata", "--at", place, *pair, "--tls-ca", brokers.file, told=tmp_path / "metadata.log")
+    options = ["--metadata", metadata.address, "--metadata-tls-ca", authority.file, *tls_options(theirs)]
+    broker = Role("broker", *options, told=tmp_path / "broker.log")
+    try:
+        with braidlog.open(broker.url, tls_ca=brokers.file, token=admin) as found:
+            assert found.create("orders").append(b"x") == 0
+        with pytest.raises(NotPermitted):
+            braidlog.open(broker.url, tls_ca=brokers.file)
+    finally:
+        broker.end()
+        metadata.end()
+
+
 def _token_of(url: str, site: Site, name: str) -> str:
     with braidlog.open(url, tls_ca=site.authority.file, token=site.admin) as braid:
         return create_token(braid, name, ["own:*"])

@@ -67,7 +67,15 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
             raise InvalidArgument(f"a token has 1 to {limits.TOKEN_SCOPES_MAX} scopes")
         for scope in command.scopes:
             Scope.parse(scope)
-    return msgspec.structs.replace(command, now=now_us) if isinstance(command, TIMED) else command
+    return timed(command, now_us) if isinstance(command, TIMED) else command
+
+
+def timed(command: c.Command, now_us: int) -> c.Command:
+    """The same as of now, by our clock. What it says of a time to come is meant from its sender's now on."""
+    if isinstance(command, c.CreateToken) and command.expires != NONE:
+        expires = min(now_us + max(0, command.expires - command.now), _INT64_MAX)
+        return msgspec.structs.replace(command, now=now_us, expires=expires)
+    return msgspec.structs.replace(command, now=now_us)
 
 
 def batch(command: c.Append, body: memoryview, client: bytes) -> c.Append:

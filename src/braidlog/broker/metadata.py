@@ -157,7 +157,7 @@ class MetadataService(LocalService):
         if not isinstance(command, _BOUND):
             raise InvalidArgument(f"{type(command).__name__} is nothing that a broker binds")
         if isinstance(command, _TIMED):
-            command = msgspec.structs.replace(command, now=now)
+            command = admission.timed(command, now)
         elif isinstance(command, c.Append) and command.payload:
             # It stays until it is packed, and must not keep alive all that came in with it.
             command = msgspec.structs.replace(command, payload=bytes(command.payload))

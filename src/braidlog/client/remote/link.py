@@ -318,7 +318,6 @@ class Link:
         self._why = str(error)
         self._refusal = error
         with self._lock:
-            self._calls.lost()
             self._calls.refuse(error)
             self._pursue = False
             self._wanted.notify_all()
