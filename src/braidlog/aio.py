@@ -53,6 +53,9 @@ async def open(
     timeout: float | timedelta | None = None,
     linger: float | timedelta = 0.0,
     objects: str | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
 ) -> Braid:
     """`braidlog.open`, awaited."""
     opener = ThreadPoolExecutor(1, "braidlog-open")
@@ -64,6 +67,9 @@ async def open(
         timeout=timeout,
         linger=linger,
         objects=objects,
+        tls_ca=tls_ca,
+        token=token,
+        token_file=token_file,
     )
     opener.shutdown(wait=False)
     try:

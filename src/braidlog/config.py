@@ -160,6 +160,10 @@ class ObjectPlace(Kind):
         return text
 
 
+class File(Place):
+    metavar = "FILE"
+
+
 class OneAddress(Kind):
     metavar = "HOST:PORT"
 
@@ -240,9 +244,25 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
             (Address("127.0.0.1", port),),
         ),
         Setting("http", "Where to answer /health and /metrics over HTTP.", OneAddress()),
+        Setting("tls_cert", "The certificate of this process, as PEM: it speaks TLS.", File()),
+        Setting("tls_key", "The key that belongs to it, as PEM.", File()),
+        Setting(
+            "tls_ca",
+            "Who signs the certificates of those who connect: nobody gets in without one.",
+            File(),
+            variable=PREFIX + "TLS_CLIENT_CA",
+        ),
+        Setting(
+            "require_token",
+            "Ask everybody who connects over TCP for a token, even if there is none yet.",
+            Flag(),
+            False,
+        ),
+        Setting("audit_file", "Append a line of JSON for every decision and change of tokens, allowed or not.", File()),
         Setting(
             "insecure",
-            "Listen also where other machines can connect, though nobody is asked who they are.",
+            "Listen also where other machines can connect, without TLS and without asking who they are: whoever "
+            "reaches the port may read, write and drop every log.",
             Flag(),
             False,
         ),
@@ -258,6 +278,10 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
     )
 
 
+_SHOWN: Final = (
+    Setting("token", "The token that says who this process is.", secret=True),
+    Setting("token_file", "A file with that token in it.", File()),
+)
 _AT: Final = Setting("at", "The directory to serve, or memory://.", Place(), required=True, variable=URL_VARIABLE)
 
 _OBJECTS: Final = Setting(
@@ -295,10 +319,39 @@ ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
             "The directory or store of the objects. [default: the one that the metadata process names]",
             Place(),
         ),
+        *_SHOWN,
+        Setting("metadata_tls_ca", "Speak TLS with the metadata process; this signs its certificate.", File()),
         Setting("advertise", "Where clients find this broker, if not where it listens.", OneAddress(port_min=1)),
         *_of_every_role(PORT),
     ),
+    "client": (
+        *_SHOWN,
+        Setting("tls_ca", "Who signs the certificates of the services that are trusted.", File()),
+        Setting("tls_cert", "The certificate of this client, for services that ask for one.", File()),
+        Setting("tls_key", "The key that belongs to it.", File()),
+    ),
 }
+
+
+def token_of(settings: Settings) -> str:
+    """The token that is set, or stands in the file that is; empty if there is none."""
+    if settings.text("token"):
+        return checked_token(settings.text("token"), settings.source("token"))
+    file = settings.text("token_file")
+    if not file:
+        return ""
+    try:
+        with Path(file).expanduser().open(encoding="utf-8") as opened:
+            return checked_token(opened.read(limits.SETTING_CHARS_MAX).strip(), file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"token_file cannot be read: {error}") from None
+
+
+def checked_token(token: str, where: str) -> str:
+    """InvalidArgument for what cannot be one, without telling it."""
+    if not 0 < len(token) <= limits.TOKEN_CHARS_MAX or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidArgument(f"{where}: what stands there is no token: those that `braid token create` prints are")
+    return token
 
 
 # --- what is set -----------------------------------------------------------------------------------------------------

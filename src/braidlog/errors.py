@@ -13,6 +13,7 @@
     ├── Timeout (TimeoutError)         it did not happen in time: try again, or wait longer
     ├── Locked                         another process writes here, unshared: stop it, or open read_only=True
     ├── Unavailable                    storage or a service takes no work: mend it, then reopen or try again
+    ├── NotPermitted (PermissionError) the token does not allow it, or there is none: use another
     ├── OutcomeUnknown                 it may or may not have happened: ask resolve(request_id)
     └── Corrupt                        stored bytes are not what was written: run `braid doctor`
 
@@ -92,6 +93,10 @@ class Locked(BraidError):
 
 class Unavailable(BraidError):
     """Storage cannot take work now; what was acknowledged before stays readable."""
+
+
+class NotPermitted(BraidError, PermissionError):
+    """The service does not let this client do it: it has no token, one that is not valid, or one without that scope."""
 
 
 class OutcomeUnknown(BraidError):

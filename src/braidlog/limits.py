@@ -24,6 +24,20 @@ CLIENT_ID_BYTES: Final = 8
 CONSUMER_CHARS_MAX: Final = 256
 CONSUMERS_PER_LOG_MAX: Final = 10_000
 
+# Who may do what.
+TOKEN_BYTES: Final = 32  # of chance in a token
+TOKEN_CHARS_MAX: Final = 256  # that are looked at when one is shown
+TOKEN_SCOPES_MAX: Final = 256  # scopes of one token
+TOKEN_SCOPE_CHARS_MAX: Final = 300
+TOKENS_MAX: Final = 10_000
+TOKEN_CHECK_S: Final = 0.4  # how often a server looks whether the tokens of its connections are still good
+TOKEN_PAUSE_S: Final = 0.05  # before a wrong token is refused; it doubles with each one from the same address
+TOKEN_PAUSE_MAX_S: Final = 3.0
+TOKEN_PAUSES_KEPT_S: Final = 120.0  # without a wrong one, and the first pause is the first again
+TOKEN_PAUSES_KEPT_ADDRESSES: Final = 10_000  # addresses that pauses are remembered for
+HOLD_LEASE_MAX_S: Final = 3600.0  # of a promotable fork, by somebody who may not decide for its parent
+TLS_HANDSHAKE_S: Final = 5.0
+
 # What the forest remembers.
 SEGMENT_RUNS_MAX: Final = 65_536  # runs in one segment of an index before a new one is begun
 TOUR_DEPTH_MIN: Final = 64  # trees deeper than this keep a balanced tour, shallower ones walk their path

@@ -18,6 +18,7 @@ MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home
 UNITS = {
     "VERSIONS",
     "ATTEMPTS",
+    "ADDRESSES",
     "BATCHES",
     "BROKERS",
     "BYTES",
@@ -44,10 +45,12 @@ UNITS = {
     "RUNS",
     "S",
     "SLOTS",
+    "SCOPES",
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",
     "THREADS",
+    "TOKENS",
     "TOMBSTONES",
     "WRITERS",
 }

@@ -181,6 +181,6 @@ def test_variables_that_are_no_settings_are_told_and_no_error() -> None:
 
 def test_every_setting_is_in_the_reference() -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
-    for setting in {one.name: one for known in config.ROLES.values() for one in known}.values():
-        assert f"| `{setting.name}` | `{setting.option}`" in text
+    for setting in [one for known in config.ROLES.values() for one in known]:
+        assert f"| `{setting.name}` | `{setting.option}`" in text or setting.option is None
         assert f"`{setting.environment}`" in text

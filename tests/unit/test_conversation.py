@@ -8,7 +8,7 @@ import pytest
 
 from braidlog import limits
 from braidlog.broker.conversation import Conversation, Do, Drop, Effect, Heed, Pause, Resume
-from braidlog.errors import Blocked
+from braidlog.errors import Blocked, NotPermitted
 from braidlog.wire import frames
 from braidlog.wire import messages as m
 from braidlog.wire.frames import PREFACE, Kind, Parser
@@ -258,3 +258,26 @@ def test_what_is_unsent_is_counted(peer: Peer) -> None:
     assert peer.conversation.unsent == sum(map(len, peer.conversation.out)) > 300
     peer.conversation.take_out()
     assert peer.conversation.unsent == 0
+
+
+def test_before_the_welcome_only_small_frames_are_taken() -> None:
+    """Whoever is not known yet has no memory taken for it."""
+    peer = Peer(Conversation())
+    peer.say(PREFACE + said(HELLO, 0))
+    [drop] = peer.say(said(m.Find("x"), 1, bytes(limits.WIRE_HELLO_BYTES_MAX)))
+    assert isinstance(drop, Drop)
+
+
+def test_who_is_rejected_is_told_why_and_nothing_else(peer: Peer) -> None:
+    peer.say(said(m.Tail(1), 4))
+    peer.conversation.reject(NotPermitted("the token was revoked"))
+    list(peer.conversation.answer(4, 1, m.Number(1)))
+    peer.conversation.push(4, 1, m.Parts([], 1, 2))
+    assert peer.hear() == [(Kind.ERROR, 0, m.Fault("NotPermitted", "the token was revoked"))]
+    assert peer.say(said(m.Tail(1), 5)) == []
+
+
+def test_tls_where_none_is_spoken_is_told_from_noise() -> None:
+    [drop] = Conversation().receive(b"\x16\x03\x01\x02\x00\x01\x00\x01")
+    assert isinstance(drop, Drop)
+    assert "TLS" in drop.reason

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from braidlog import limits
-from braidlog.errors import BraidError, Gone, InvalidArgument, OutcomeUnknown, Unavailable
+from braidlog.errors import BraidError, Gone, InvalidArgument, NotPermitted, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.wire import calls as calls_module
 from braidlog.wire import frames
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call, Calls, Lost
+from braidlog.wire.calls import Call, Calls, Lost, Refused
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Kind, Malformed, Parser
 
@@ -294,3 +294,34 @@ def test_a_change_needs_an_id(line: Line) -> None:
         line.begin(m.Execute(c.Create("x", 0)))
     line.connect()
     assert line.sent() == []
+
+
+def test_who_is_not_let_in_is_told_and_gives_up_what_waits(line: Line) -> None:
+    """A change that may have arrived before has an unknown outcome; of all else it is known that nothing happened."""
+    line.connect()
+    sent, followed = line.begin(append(1)), line.begin(m.Subscribe(1, 0, 1))
+    line.calls.lost()
+    line.finished()
+    line.connect(welcome=False)
+    line.calls.receive(PREFACE)
+    waiting, looking = line.begin(append(2)), line.begin(m.Tail(1))
+    with pytest.raises(Refused, match="revoked") as refused:
+        line.say(Kind.ERROR, 0, m.Fault("NotPermitted", "the token was revoked"))
+    assert isinstance(refused.value.error, NotPermitted)
+    line.calls.refuse(refused.value.error)
+    found = dict(line.finished())
+    assert isinstance(found.pop(sent), OutcomeUnknown)
+    assert found == {waiting: refused.value.error, looking: refused.value.error}
+    assert followed not in found
+
+
+def test_a_token_travels_in_the_greeting_and_is_not_shown() -> None:
+    calls = Calls(CLIENT, "tests", b"link", "braid_secret")
+    calls.connected()
+    greeting = b"".join(calls.out)
+    assert b"braid_secret" in greeting
+    [frame] = Parser().feed(greeting[len(PREFACE) :])
+    hello = m.decode_request(frame.head)
+    assert isinstance(hello, m.Hello)
+    assert hello.token == "braid_secret"
+    assert "secret" not in f"{hello!r} {hello}"

@@ -47,12 +47,12 @@ INFO = Info(
 
 # One of each, at least; a test below says that none is missing.
 REQUESTS: list[Any] = [
-    m.Hello(b"8 bytes.", 3, "a program", b"8 of it."),
+    m.Hello(b"8 bytes.", 3, "a program", b"8 of it.", "a token"),
     m.Append(c.Append(1, 2, 30, -5, 5, request=ID), True, 17),
     m.Execute(c.Create("orders", 5, labels={"ü": "ß"}, request=ID)),
     m.Execute(c.Again(c.Squash(2, request=ID), 5), 4),
     m.Find("orders"),
-    m.ListLogs(),
+    m.ListLogs("agent", ["read:*"]),
     m.NameOf(1),
     m.EndOf(2),
     m.Tail(3),
@@ -73,6 +73,8 @@ REQUESTS: list[Any] = [
     m.Await(1, 2, 3, 4, 5, 6),
     m.Kinship(3),
     m.Status(),
+    m.Identify([bytes(32)]),
+    m.ListTokens(),
 ]
 NOTES: list[Any] = [m.Floor(3), m.Credit(4), m.Cancel()]
 ANSWERS: list[Any] = [
@@ -98,7 +100,9 @@ ANSWERS: list[Any] = [
     m.Joined(3),
     m.Bound([c.Done(1), m.Fault("Gone", "it is")]),
     m.Stamped(1, 2, 3, 4, 5),
-    m.Kin(1, True),
+    m.Kin(1, True, "orders.a", "orders", "agent", 1),
+    m.Identities([m.Identity("agent", ["own:orders*"]), None], True),
+    m.TokenList([m.TokenInfo("agent", ["broker"], 5, -1)]),
     m.Fault("Trimmed", "it is", {"start": 4}),
 ]
 

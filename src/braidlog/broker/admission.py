@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidlog import limits
+from braidlog.broker.policy import Scope
 from braidlog.errors import Corrupt, InvalidArgument
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
@@ -34,8 +35,10 @@ _CHANGES: Final = (
     c.Trim,
     c.Commit,
     c.ForgetConsumer,
+    c.CreateToken,
+    c.RevokeToken,
 )
-TIMED: Final = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit)
+TIMED: Final = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit, c.CreateToken)
 
 
 def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
@@ -59,7 +62,20 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
         for name in _SPANS:
             if getattr(command, name, 0) > _SPAN_US_MAX:
                 raise InvalidArgument(f"{name}: at most {_SPAN_US_MAX} microseconds")
-    return msgspec.structs.replace(command, now=now_us) if isinstance(command, TIMED) else command
+    if isinstance(command, c.CreateToken):
+        if len(command.scopes) > limits.TOKEN_SCOPES_MAX:
+            raise InvalidArgument(f"a token has 1 to {limits.TOKEN_SCOPES_MAX} scopes")
+        for scope in command.scopes:
+            Scope.parse(scope)
+    return timed(command, now_us) if isinstance(command, TIMED) else command
+
+
+def timed(command: c.Command, now_us: int) -> c.Command:
+    """The same as of now, by our clock. What it says of a time to come is meant from its sender's now on."""
+    if isinstance(command, c.CreateToken) and command.expires != NONE:
+        expires = min(now_us + max(0, command.expires - command.now), _INT64_MAX)
+        return msgspec.structs.replace(command, now=now_us, expires=expires)
+    return msgspec.structs.replace(command, now=now_us)
 
 
 def batch(command: c.Append, body: memoryview, client: bytes) -> c.Append:

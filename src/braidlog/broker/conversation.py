@@ -17,9 +17,11 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch
+from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
 
 Pieces = list[bytes | memoryview]
+
+_TLS = b"\x16\x03"  # how a greeting in TLS begins
 
 
 class Do(NamedTuple):
@@ -101,6 +103,8 @@ class Conversation:
                 wanted = len(PREFACE) - len(self._preface)
                 self._preface += data[:wanted]
                 data = data[wanted:]
+                if self._preface.startswith(_TLS):
+                    raise Malformed("this is TLS, which is not spoken on this port: write braid://, or serve with TLS")
                 if not PREFACE.startswith(self._preface[: len(PREFACE) - 3]):
                     raise Malformed("this is not the braid protocol")
                 if len(self._preface) < len(PREFACE):
@@ -144,7 +148,6 @@ class Conversation:
             if len(request.client) != limits.CLIENT_ID_BYTES:
                 raise Malformed(f"a client's id has {limits.CLIENT_ID_BYTES} bytes, not {len(request.client)}")
             self.hello = request
-            self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
         if self._ending:
             return
         if frame.number in self._in_flight:
@@ -173,6 +176,8 @@ class Conversation:
         if number not in self._in_flight:
             return  # cancelled meanwhile
         self._write(Kind.ANSWER, number, seen, answer, body)
+        if isinstance(answer, Welcome):  # from now on it may send what is large
+            self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
         if self._lasting.get(number):
             self._bytes -= self._in_flight[number]
             self._in_flight[number] = 0
@@ -192,6 +197,11 @@ class Conversation:
             self._write(Kind.PUSH, number, seen, answer, body)
             if last:
                 self._forget(number)
+
+    def reject(self, error: BraidError) -> None:
+        """The peer may not go on, or not even begin: it is told why, and nothing else from now on."""
+        self._write(Kind.ERROR, 0, 0, fault_of(error))
+        self._dropped = True
 
     def relieved(self) -> Iterator[Effect]:
         """To be asked after `refuse`: whether the peer may be listened to again."""

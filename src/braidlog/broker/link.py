@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from braidlog import limits
-from braidlog.wire.calls import Call, Calls, Done
+from braidlog.broker import entry
+from braidlog.errors import BraidError, InvalidArgument
+from braidlog.wire import tls
+from braidlog.wire.calls import Call, Calls, Done, Refused
 from braidlog.wire.frames import Malformed
 from braidlog.wire.messages import Note, Request, Welcome
 
@@ -23,10 +27,21 @@ class MetadataLink:
     For the loop's thread alone.
     """
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], client: bytes, name: str, role: str = "metadata") -> None:
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        client: bytes,
+        name: str,
+        role: str = "metadata",
+        *,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._addresses = deque(addresses)
         self._role = role
-        self._calls = Calls(client, name)
+        self._tls = tls
+        self._token = token
+        self._calls = Calls(client, name, token=token)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event = asyncio.Event()
@@ -38,6 +53,8 @@ class MetadataLink:
         self._calls.on_greeted = self._greeted
         self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_refused: Callable[[BraidError], None] = lambda _: None  # for what does not mend itself
+        self._refused = False
         self._task: asyncio.Task[Any] = self._loop.create_task(self._run())
         self._ticking: asyncio.Task[Any] = self._loop.create_task(self._tick())
 
@@ -94,13 +111,19 @@ class MetadataLink:
         while not self._closed:
             self._ended = asyncio.Event()
             try:
+                self._refused = False
                 async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
-                    await self._loop.create_connection(lambda: _Protocol(self), self.host, self.port)
+                    await self._loop.create_connection(lambda: _Protocol(self), self.host, self.port, ssl=self._tls)
                 await self._ended.wait()
                 if self._found:
                     pause, self._tried, self._found = limits.RECONNECT_S, 0, False
+                if self._refused:
+                    pause = limits.RECONNECT_MAX_S
             except (OSError, TimeoutError) as error:
-                _log.warning("metadata at %s:%d cannot be reached: %s", self.host, self.port, error)
+                why = tls.explained(error, f"{self.host}:{self.port}")
+                _log.warning("metadata at %s:%d cannot be reached: %s", self.host, self.port, why)
+                if isinstance(why, BraidError):
+                    self.on_refused(why)
             self._addresses.rotate(-1)
             self._tried += 1
             if self._tried >= len(self._addresses):  # all of them, one after the other
@@ -131,6 +154,9 @@ class MetadataLink:
 
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        if self._token and (refusal := entry.token_refusal(entry.peer_of(transport))):
+            self._refuse(InvalidArgument(refusal))
+            return
         self._calls.connected()
         self._flush()
 
@@ -144,6 +170,9 @@ class MetadataLink:
                 self._calls.filled(data)
             else:
                 self._calls.receive(data)
+        except Refused as refused:
+            self._refuse(refused.error)
+            return
         except Malformed as error:
             _log.warning("metadata at %s:%d: %s", self.host, self.port, error)
             if self._transport is not None:
@@ -153,6 +182,13 @@ class MetadataLink:
         self._flush_soon()
         if self._calls.leaving and not self._calls.owed and self._transport is not None:
             self._transport.close()
+
+    def _refuse(self, error: BraidError) -> None:
+        _log.warning("metadata at %s:%d does not let this broker in: %s", self.host, self.port, error)
+        self._refused = True
+        if self._transport is not None:
+            self._transport.abort()
+        self.on_refused(error)
 
     def lost(self) -> None:
         self._transport = None

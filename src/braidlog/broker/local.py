@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import threading
 from collections import deque
@@ -25,7 +26,10 @@ from braidlog.broker.conversation import Pieces
 from braidlog.broker.crossing import Crossing
 from braidlog.broker.feed import LogFeed
 from braidlog.broker.pace import Pace
-from braidlog.broker.service import Caller, Feed, Push, Reply, Service, Standing
+from braidlog.broker.policy import READ, Scopes
+from braidlog.broker.policy import Log as Known
+from braidlog.broker.service import Caller, Feed, Identified, Push, Reply, Service, Standing
+from braidlog.broker.service import Known as Kinned
 from braidlog.broker.standing import Stands, WriterStanding
 from braidlog.broker.tracking import GONE, Stamp, Tracking
 from braidlog.embedded.committer import Pending
@@ -77,7 +81,7 @@ class LocalService(Service):
         }
         self._looks: dict[type[Any], Callable[[Any], m.Answer]] = {
             m.Find: lambda ask: m.Number(writer.find(ask.name)),
-            m.ListLogs: lambda _: self._listing(),
+            m.ListLogs: self._listing,
             m.NameOf: lambda ask: m.Text(writer.name_of(ask.log)),
             m.EndOf: lambda ask: self._end_of(ask.log),
             m.Tail: lambda ask: m.Number(writer.tail(ask.log)),
@@ -86,6 +90,9 @@ class LocalService(Service):
             m.Recall: lambda ask: m.Recalled.of(writer.outcome(ask.request, ask.request_id)),
             m.Consumers: lambda ask: m.ConsumerList(writer.consumers(ask.log)),
             m.Route: lambda _: m.Text(""),
+            m.Kinship: lambda ask: self._kinship(ask.log),
+            m.Identify: lambda ask: self._identities(ask.digests),
+            m.ListTokens: lambda _: self._tokens(),
         }
 
     @property
@@ -214,10 +221,58 @@ class LocalService(Service):
 
     # --- looking -------------------------------------------------------------------------------------------------
 
-    def _listing(self) -> m.Listing:
+    def _listing(self, ask: m.ListLogs) -> m.Listing:
         writer = self._writer
+        scopes = None if ask.scopes is None else Scopes.of(ask.principal, ask.scopes)
         with writer.lock:
-            return m.Listing([(log.id, log.name) for log in writer.forest.logs.values()])
+            logs = writer.forest.logs.values()
+            if scopes is None:
+                return m.Listing([(log.id, log.name) for log in logs])
+            return m.Listing([(log.id, log.name) for log in logs if scopes.allows(READ, self._known(log))])
+
+    def _known(self, log: Log) -> Known:
+        return Known(log.name, self.root_of(log).name, log.owner, log.kind != "root")
+
+    # --- who asks ------------------------------------------------------------------------------------------------
+
+    def kin(self, log: int, then: Kinned, *, fresh: bool = False) -> None:
+        del fresh
+        try:
+            found = self._kinship(log)
+        except BraidError as error:
+            then(error)
+        else:
+            then(found)
+
+    def _kinship(self, log_id: int) -> m.Kin:
+        with self._writer.lock:
+            log = self._writer.forest.live(log_id)
+            root = self.root_of(log)
+            parent = NONE if log.parent is None else log.parent.id
+            return m.Kin(root.id, log.kind != "root", log.name, root.name, log.owner, parent)
+
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        del recently
+        then(self._identities(digests))
+
+    def _identities(self, digests: list[bytes]) -> m.Identities:
+        now = self._writer.clock.now_us()
+        with self._writer.lock:
+            tokens = self._writer.forest.tokens
+            found = [tokens.by_digest.get(digest) for digest in digests]
+            required = tokens.ever > 0
+        known = [
+            m.Identity(token.name, list(token.scopes))
+            if token is not None and hmac.compare_digest(token.digest, digest) and token.valid(now)
+            else None
+            for token, digest in zip(found, digests, strict=True)
+        ]
+        return m.Identities(known, required)
+
+    def _tokens(self) -> m.TokenList:
+        with self._writer.lock:
+            found = list(self._writer.forest.tokens.by_name.values())
+        return m.TokenList([m.TokenInfo(t.name, list(t.scopes), t.created, t.expires) for t in found])
 
     def _end_of(self, log: int) -> m.Ending:
         found = self._writer.end_of(log)

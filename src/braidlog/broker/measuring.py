@@ -12,6 +12,8 @@ from time import perf_counter  # the loop's own time may be that of its last tur
 from typing import TYPE_CHECKING, Final, get_args
 
 from braidlog import limits
+from braidlog.broker import auditing
+from braidlog.broker.auditing import AUDITED
 from braidlog.errors import Blocked, BraidError, Corrupt, OutcomeUnknown, Timeout, Unavailable
 from braidlog.forest import commands as c
 from braidlog.observe import catalog
@@ -143,8 +145,10 @@ class Meter:
             meter.durations.observe(took)
             if took > limits.SLOW_REQUEST_S:
                 self._tell_slow(number, request, took, answer, caller)
-        if type(request) is Execute and isinstance(request.command, _DECISIONS):
-            self._tell_decision(number, request.command, answer, caller)
+        if type(request) is Execute and isinstance(request.command, AUDITED):
+            self._audit(number, request.command, answer, caller)
+            if isinstance(request.command, _DECISIONS):
+                self._tell_decision(number, request.command, answer, caller)
 
     def delivered(self, answer: Parts | Ending) -> None:
         """Records go to the peer."""
@@ -176,6 +180,13 @@ class Meter:
                 client_id=caller.client.hex(),
             )
         )
+
+    def _audit(self, number: int, command: c.Command, answer: Answer | BraidError, caller: Caller) -> None:
+        log: int | None = getattr(command, "log", None)
+        name = "" if log is None else self._server.service.name_of(log)
+        asked = request_text(getattr(command, "request", b""), self.number, number)
+        result = _decision(answer, answer.result if isinstance(answer, Result) else None)
+        auditing.tell(_COMMANDS[type(command)], command, name, result, asked, caller)
 
     def _tell_decision(self, number: int, command: c.Command, answer: Answer | BraidError, caller: Caller) -> None:
         assert isinstance(command, _DECISIONS)

@@ -30,7 +30,7 @@ from braidlog.wire.faults import fault_of
 _log = logging.getLogger("braidlog.metadata")
 
 _TIMED = (*admission.TIMED, c.Register)
-_BOUND = (*_TIMED, c.Append, c.Promote, c.Squash, c.Drop, c.Trim, c.ForgetConsumer, c.Settle)
+_BOUND = (*_TIMED, c.Append, c.Promote, c.Squash, c.Drop, c.Trim, c.ForgetConsumer, c.RevokeToken, c.Settle)
 
 
 class Member:
@@ -51,7 +51,7 @@ class MetadataService(LocalService):
         self._members: dict[Caller, Member] = {}
         self._dedicated: dict[int, str] = {}  # forks with a broker of their own
         self._doors |= {m.Join: self._join, m.Bind: self._bind}
-        self._looks |= {m.Kinship: self._kinship, m.Route: self._route}
+        self._looks |= {m.Route: self._route}
         for epoch in list(writer.forest.space.admitted):
             self._loop.call_later(lease_s, self._retire, epoch)
 
@@ -157,7 +157,7 @@ class MetadataService(LocalService):
         if not isinstance(command, _BOUND):
             raise InvalidArgument(f"{type(command).__name__} is nothing that a broker binds")
         if isinstance(command, _TIMED):
-            command = msgspec.structs.replace(command, now=now)
+            command = admission.timed(command, now)
         elif isinstance(command, c.Append) and command.payload:
             # It stays until it is packed, and must not keep alive all that came in with it.
             command = msgspec.structs.replace(command, payload=bytes(command.payload))
@@ -192,11 +192,6 @@ class MetadataService(LocalService):
         return lambda: self._tracking.remove(request.log, number)
 
     # --- where logs are served -----------------------------------------------------------------------------------
-
-    def _kinship(self, ask: m.Kinship) -> m.Kin:
-        with self._writer.lock:
-            log = self._writer.forest.live(ask.log)
-            return m.Kin(self.root_of(log).id, log.kind != "root")
 
     def _route(self, ask: m.Route) -> m.Text:
         by_name = {member.name: member.address for member in self._members.values()}

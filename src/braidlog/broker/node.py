@@ -23,7 +23,7 @@ from braidlog.broker.conversation import Pieces
 from braidlog.broker.crossing import Crossing
 from braidlog.broker.local import LocalService
 from braidlog.broker.metadata import MetadataService
-from braidlog.broker.service import Caller, Feed, Push, Reply, Service, Standing
+from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service, Standing
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.follower import Follower, Source
 from braidlog.embedded.upkeep import Keeper
@@ -331,6 +331,12 @@ class MetadataNode(Service):
             reply(Unavailable("this metadata process does not lead: ask another one"), None)
             return lambda: None
         return self._current.wait_for(request, reply)
+
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        self._current.identify(digests, then, recently=recently)
+
+    def kin(self, log: int, then: Known, *, fresh: bool = False) -> None:
+        self._current.kin(log, then, fresh=fresh)
 
     def left(self, caller: Caller) -> None:
         self._current.left(caller)

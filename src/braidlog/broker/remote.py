@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,10 +27,10 @@ from braidlog.broker.feed import LogFeed
 from braidlog.broker.gathering import Flush, Gathering, Item
 from braidlog.broker.link import MetadataLink
 from braidlog.broker.pace import Pace
-from braidlog.broker.service import Caller, Feed, Push, Reply, Service
+from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service
 from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
 from braidlog.embedded.clock import Clock, SystemClock
-from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotPermitted, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.cache import BlockCache
@@ -58,6 +59,7 @@ _PASSED_ON = (
     m.PositionAt,
     m.Route,
     m.Kinship,
+    m.ListTokens,
 )
 _FOREVER_S = 1e9
 
@@ -73,6 +75,8 @@ class BrokerService(Service):
         *,
         clock: Clock | None = None,
         pace: Pace | None = None,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.role = "broker"
         self.objects: str | None = None
@@ -103,12 +107,17 @@ class BrokerService(Service):
         self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
         self._kin: dict[int, m.Kin] = {}
         self._pace = pace or Pace()
+        self._required = True  # whether clients need a token; until that is known, they do
         self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined, or never will
-        self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name)
+        self.on_refused: Callable[[BraidError], None] = lambda _: None  # called when the metadata does not let it
+        self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, token=token, tls=tls)
         self.link.on_connected = self._connected
+        self.link.on_refused = lambda error: self.on_refused(error)
         self._standby: MetadataLink | None = None  # that plans can be asked of as well
         if len(metadata) > 1:
-            self._standby = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, role="standby")
+            self._standby = MetadataLink(
+                metadata, os.urandom(limits.CLIENT_ID_BYTES), name, role="standby", token=token, tls=tls
+            )
             self._standby.on_lost = self.link.hurry  # it may lead now
         self._readable: dict[int, int] = {}  # how far the leader showed that logs can be read
         self.planned_aside = 0  # answers of standbys
@@ -146,13 +155,50 @@ class BrokerService(Service):
     def _joined(self, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
         if not isinstance(answer, m.Joined):
             _log.warning("the metadata does not let this broker join: %s", answer)
+            if isinstance(answer, NotPermitted):
+                self.on_refused(answer)
             return
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
             self._objects_named = 0
-        self.on_ready()
+        self.identify([], lambda _: self.on_ready())
         held, self._held = self._held, []
         self._carry_out(gathering.Store(flush) for flush in held)
+
+    # --- who clients are -----------------------------------------------------------------------------------------
+
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        if recently and not digests and not self._required:
+            then(m.Identities([], required=False))
+            return
+
+        def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+            if isinstance(answer, m.Identities) and len(answer.known) == len(digests):
+                self._required = answer.required
+                then(answer)
+            else:
+                then(answer if isinstance(answer, BraidError) else Unavailable("the metadata makes no sense"))
+
+        self.link.call(m.Identify(digests), done)
+
+    def kin(self, log: int, then: Known, *, fresh: bool = False) -> None:
+        known = None if fresh else self._kin.get(log)
+        if known is not None:
+            then(known)
+            return
+
+        def done(call: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
+            self._know(log, call, answer, body)
+            if isinstance(answer, m.Kin | BraidError):
+                then(answer)
+            else:
+                then(Unavailable("the metadata makes no sense"))
+
+        self.link.call(m.Kinship(log), done)
+
+    def name_of(self, log: int) -> str:
+        known = self._kin.get(log)
+        return "" if known is None else known.name
 
     # --- what clients ask for ------------------------------------------------------------------------------------
 
@@ -162,6 +208,8 @@ class BrokerService(Service):
                 self._append(caller, request, body, reply)
             elif isinstance(request, m.Execute):
                 command = admission.change(request.command, caller.client, self._clock.now_us())
+                if isinstance(command, c.Promote | c.Squash | c.Drop | c.Trim) and command.log not in self._kin:
+                    self.link.call(m.Kinship(command.log), partial(self._know, command.log))  # so that it has a name
                 self._settle(caller)
                 self._gather(Item(command, 256, partial(_answer, reply), since=request.since))
             elif isinstance(request, m.Read):

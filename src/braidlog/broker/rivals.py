@@ -16,7 +16,7 @@ from braidlog.broker.node import Rivalry, Term
 from braidlog.embedded.follower import Following, Source
 from braidlog.errors import InvalidArgument, Timeout, Unavailable
 from braidlog.metadata.etcd.client import Ambiguous, EtcdClient, Tls
-from braidlog.metadata.etcd.codec import Compare, Get, Put, Txn
+from braidlog.metadata.etcd.codec import Compare, Put, Txn
 from braidlog.metadata.etcd.following import EtcdFollower
 from braidlog.metadata.etcd.home import EtcdHome
 from braidlog.metadata.etcd.leadership import Candidacy, LeaderWatch
@@ -200,9 +200,9 @@ def cluster_id(client: EtcdClient, prefix: str) -> str:
     """What tells this cluster from others: drawn once, by whoever comes first."""
     key = f"{prefix}/id".encode()
     for _ in range(limits.ETCD_ID_ATTEMPTS):
-        found = client.read(Get(key)).found[0]
-        if found:
-            return found[0].value.decode("ascii", "replace")
+        [found] = client.read(key).kvs
+        if found is not None:
+            return found.value.decode("ascii", "replace")
         new = secrets.token_hex(16).encode()
         with contextlib.suppress(Ambiguous):
             client.txn(Txn((Compare(key, 0, created=True),), (Put(key, new),)))

@@ -2,8 +2,8 @@
 
 Ports are taken first, so that a service knows its address when it is made; nobody can connect before it is. The first
 SIGTERM or SIGINT ends the process gracefully: nothing new is taken, what was asked is answered, what was opened is
-closed. The second ends it at once, which loses nothing that was acknowledged. A process listens to this machine alone,
-for nobody is asked who they are, unless it is told that this is meant (`insecure`).
+closed. The second ends it at once, which loses nothing that was acknowledged. Without TLS a process listens to this
+machine alone, unless it is told that everybody who can reach it is meant to do as they like (`insecure`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from braidlog import limits
 from braidlog.broker import memory
+from braidlog.broker.entry import Entry
 from braidlog.broker.server import Server
 from braidlog.broker.service import Service
 from braidlog.broker.threaded import new_loop
@@ -33,6 +35,8 @@ from braidlog.observe.logs import Event
 MakeService = Callable[[Address], Service | Awaitable[Service]]
 
 _log = logging.getLogger("braidlog.server")
+
+_INSECURE = "whoever reaches the port and is asked for no token may read, write and drop every log"
 
 
 class Listening(NamedTuple):
@@ -62,6 +66,8 @@ async def run(
     release: Callable[[], None] = lambda: None,
     http: Address | None = None,
     insecure: bool = False,
+    tls: ssl.SSLContext | None = None,
+    require_token: bool = False,
     grace_s: float = limits.SHUTDOWN_GRACE_S,
 ) -> None:
     """Serve until a signal says otherwise.
@@ -73,21 +79,24 @@ async def run(
     ending = asyncio.Event()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_signals(ending))
-        doors = [stack.enter_context(contextlib.closing(await _take(address, insecure))) for address in listen]
+        open_to_all = insecure or tls is not None
+        doors = [stack.enter_context(contextlib.closing(await _take(address, open_to_all))) for address in listen]
+        if insecure:
+            _log.warning(Event("insecure", note=_INSECURE))
         aside = None if http is None else stack.enter_context(contextlib.closing(await _take(http, insecure)))
         stack.push_async_callback(asyncio.get_running_loop().run_in_executor, None, release)
         service = await _made(make_service, doors[0].address, ending)
         if service is None:
             return
-        server = Server(service, name)
+        server = Server(service, name, Entry(require_token, insecure))
         stack.push_async_callback(server.close, grace_s)
         for door in doors:
-            await door.open(server)
+            await door.open(server, tls)
         if aside is not None:
             await aside.open_http(server)
         for door in doors:
             _log.info(Event("start", server=name, role=service.role, address=str(door.address)))
-        url = f"braid://{','.join(str(door.address) for door in doors)}"
+        url = f"{'braid' if tls is None else 'braids'}://{','.join(str(door.address) for door in doors)}"
         ready(Listening(url, None if aside is None else f"http://{aside.address}"))
         await ending.wait()
 
@@ -140,10 +149,10 @@ class _Door:
         self.address = address
         self.bound = bound
 
-    async def open(self, server: Server) -> None:
+    async def open(self, server: Server, tls: ssl.SSLContext | None) -> None:
         for bound in self.bound:
             try:
-                await server.listen_on(bound)
+                await server.listen_on(bound, tls)
             except OSError as error:
                 raise _refusal(self.address, error) from error
 
@@ -161,12 +170,12 @@ class _Door:
             bound.close()
 
 
-async def _take(address: Address, insecure: bool) -> _Door:
+async def _take(address: Address, open_to_all: bool) -> _Door:
     """Bind all that a host's name stands for, with the port that was asked for; if any port will do, the first."""
     port = address.port
     bound: list[socket.socket] = []
     refused: OSError | None = None
-    for family, host in (await _hosts(address, insecure))[: None if port else 1]:
+    for family, host in (await _hosts(address, open_to_all))[: None if port else 1]:
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -190,7 +199,7 @@ async def _take(address: Address, insecure: bool) -> _Door:
     return _Door(address._replace(port=port), bound)
 
 
-async def _hosts(address: Address, insecure: bool) -> list[tuple[socket.AddressFamily, str]]:
+async def _hosts(address: Address, open_to_all: bool) -> list[tuple[socket.AddressFamily, str]]:
     """The IP addresses that a host's name stands for, IPv4 first."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -201,11 +210,12 @@ async def _hosts(address: Address, insecure: bool) -> list[tuple[socket.AddressF
     hosts: list[tuple[socket.AddressFamily, str]] = sorted(
         {(entry[0], str(entry[4][0])) for entry in found if entry[0] in (socket.AF_INET, socket.AF_INET6)}
     )
-    if not insecure and not all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
+    if not open_to_all and not all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
         raise InvalidArgument(
-            f"will not listen on {address}: other machines could connect to it, and there is neither TLS nor any check "
-            "of who they are, so whoever reaches the port could read, write and drop every log. Listen on 127.0.0.1, "
-            "or give --insecure if the network itself keeps others out"
+            f"will not listen on {address}: other machines could connect to it, and without TLS nobody can safely say "
+            "who they are. Give --tls-cert and --tls-key (and make tokens: `braid token create`), listen on 127.0.0.1, "
+            "or give --insecure if the network itself keeps others out: then whoever reaches the port may read, write "
+            "and drop every log"
         )
     return hosts
 

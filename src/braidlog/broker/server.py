@@ -12,18 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, cast
 
 from braidlog import limits
+from braidlog.broker import auditing
 from braidlog.broker import conversation as conv
+from braidlog.broker import entry as entering
 from braidlog.broker.conversation import Conversation, Pieces
+from braidlog.broker.entry import Entry
+from braidlog.broker.greeting import Greeting, TokenChecks
+from braidlog.broker.guarding import Gate, discreet
 from braidlog.broker.measuring import Meter, ServerMeasures
 from braidlog.broker.service import Caller, Feed, Service
 from braidlog.broker.status import report
-from braidlog.errors import BraidError, Unavailable
+from braidlog.errors import BraidError, NotPermitted, Unavailable
 from braidlog.observe.http import Endpoint, Health
 from braidlog.observe.logs import Event
 from braidlog.observe.metrics import Registry
@@ -39,6 +45,7 @@ from braidlog.wire.messages import (
     Ending,
     Floor,
     Hello,
+    Identity,
     Lineage,
     ListLogs,
     Locate,
@@ -61,9 +68,11 @@ _LARGE: Final = (Read, Locate, PlanRange, ListLogs, Describe, Lineage, Consumers
 class Server:
     """Serves one service on any number of sockets. For the loop's thread alone."""
 
-    def __init__(self, service: Service, name: str) -> None:
+    def __init__(self, service: Service, name: str, entry: Entry | None = None) -> None:
         self.service = service
         self.name = name
+        self.entry = entry or Entry()
+        self.pauses = entering.Pauses()
         self.connections: set[Connection] = set()
         self.bytes_in_flight = 0
         self.requests = 0
@@ -78,6 +87,7 @@ class Server:
         self.measures = ServerMeasures(self)
         service.served_by(self.dismiss)
         self._sweep = self._loop.call_later(limits.CONNECTION_STALLED_S / 4, self._drop_stalled)
+        self._token_checks = TokenChecks(self)
 
     async def listen_tcp(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 takes a free one. Returns where."""
@@ -87,15 +97,23 @@ class Server:
         _log.info(Event("start", server=self.name, role=self.service.role, address=f"{where[0]}:{where[1]}"))
         return where
 
-    async def listen_on(self, bound: socket.socket) -> None:
+    async def listen_on(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Listen on a socket that is bound already."""
-        make = self._loop.create_unix_server if bound.family == socket.AF_UNIX else self._loop.create_server
-        self._listeners.append(await make(lambda: Connection(self), sock=bound))
+        if bound.family == socket.AF_UNIX:
+            self._listeners.append(await self._loop.create_unix_server(lambda: Connection(self), sock=bound))
+            return
+        handshake_s = None if tls is None else limits.TLS_HANDSHAKE_S
+        self._listeners.append(
+            await self._loop.create_server(
+                lambda: Connection(self), sock=bound, ssl=tls, ssl_handshake_timeout=handshake_s
+            )
+        )
 
     async def close(self, grace_s: float = limits.SHUTDOWN_GRACE_S) -> None:
         """Answer what was asked, take nothing more, and close."""
         self._ending = True
         self._sweep.cancel()
+        self._token_checks.stop()
         _log.info(Event("stopping", server=self.name, connections=len(self.connections), grace_s=grace_s))
         for listener in self._listeners:
             listener.close()
@@ -194,6 +212,9 @@ class Connection(asyncio.BufferedProtocol):
         self._conversation = Conversation()
         self._transport: asyncio.Transport | None = None
         self._caller = Caller(b"", 0, "")
+        self._greeting = Greeting(server)
+        self._early: list[conv.Do] = []  # what came before the welcome
+        self._gate = Gate(server.service, self._carry_out_safely, lambda number, why: self._reply(number, why, None))
         self._feeds: dict[int, Feed] = {}
         self._watches: dict[int, Callable[[], None]] = {}
         self._dirty = False
@@ -215,6 +236,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own
         self._transport = transport
+        self._greeting.peer = entering.peer_of(transport)
         transport.set_write_buffer_limits(high=limits.CONNECTION_UNSENT_BYTES_MAX)
         if not self._server.arrived(self):
             transport.abort()
@@ -243,9 +265,10 @@ class Connection(asyncio.BufferedProtocol):
         self._let_go()
         self._service.left(self._caller)
         self._conversation.lost()
-        for effect in self._held:
+        for effect in (*self._held, *self._early, *self._gate.close()):
             self._conversation.refuse(effect.number, Unavailable("the connection is gone"))
         self._held.clear()
+        self._early.clear()
         self._recount()
 
     def _let_go(self) -> None:
@@ -281,6 +304,15 @@ class Connection(asyncio.BufferedProtocol):
         return self._caller.name
 
     @property
+    def doubtful(self) -> bool:
+        """Whether it is let in only as long as its token, or that there are none, allows it."""
+        return self._greeting.done and not self._greeting.peer.local
+
+    @property
+    def digest(self) -> bytes:
+        return self._greeting.digest
+
+    @property
     def number(self) -> int:
         return self._meter.number
 
@@ -304,6 +336,20 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> None:
         self._conversation.end()
         self._touch()
+
+    def reconsider(self, good: Mapping[bytes, Identity | None], *, required: bool) -> None:
+        """What is known of tokens now: whoever may not stay is told, and goes."""
+        refusal = self._greeting.reconsidered(good, required=required)
+        if refusal:
+            self.reject(NotPermitted(refusal))
+
+    def reject(self, error: BraidError) -> None:
+        """Tell it why it may not come in, or stay, and drop it."""
+        if isinstance(error, NotPermitted):
+            hello = self._conversation.hello
+            auditing.tell_refused(self._greeting.peer.address, "" if hello is None else hello.name, str(error))
+        self._conversation.reject(error)
+        self.expel(str(error))
 
     def expel(self, reason: str) -> None:
         """Drop it for what it does."""
@@ -349,6 +395,12 @@ class Connection(asyncio.BufferedProtocol):
     def _do(self, effect: conv.Do) -> None:
         self._server.requests += 1
         self._meter.began(effect.number, effect.request)
+        if not self._greeting.done and not isinstance(effect.request, Hello):
+            self._early.append(effect)
+            return
+        self._turn_to(effect)
+
+    def _turn_to(self, effect: conv.Do) -> None:
         if not isinstance(effect.request, _LARGE):
             self._begin(effect)
         elif self._held or not self._may_look():
@@ -393,6 +445,12 @@ class Connection(asyncio.BufferedProtocol):
             self._serving = False
 
     def _begin(self, effect: conv.Do) -> None:
+        if self._caller.scopes is None:
+            self._carry_out_safely(effect)
+        else:
+            self._gate.enter(self._caller, effect)
+
+    def _carry_out_safely(self, effect: conv.Do) -> None:
         try:
             self._carry_out_one(effect)
         except BraidError as error:
@@ -405,16 +463,9 @@ class Connection(asyncio.BufferedProtocol):
         number, request, body = effect
         reply = partial(self._reply, number)
         if isinstance(request, Hello):
-            self._link = request.client + request.link
-            if request.link:
-                self._server.greeted(self, self._link)
-            self._caller = Caller(request.client, request.floor, request.name)
-            self._caller.pause = self._pause
-            self._caller.seen = lambda: self._conversation.seen
-            service = self._service
-            reply(
-                Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX), None
-            )
+            self._slowed += 1  # until it is known who that is
+            self._greeting.begin(request, partial(self._identified, number, request))
+            self._listen()
         elif isinstance(request, Ping):
             reply(Number(0), None)
         elif isinstance(request, Subscribe):
@@ -439,6 +490,27 @@ class Connection(asyncio.BufferedProtocol):
             reply(report(self._server), None)
         else:
             self._service.handle(self._caller, request, body, reply)
+
+    def _identified(self, number: int, request: Hello, caller: Caller | BraidError, pause: float) -> None:
+        """It is known who greets; or that they may not come in, which they are told after a pause."""
+        if isinstance(caller, BraidError):
+            self._server.later(pause, partial(self.reject, caller))
+        if self._transport is None or isinstance(caller, BraidError):
+            return
+        self._slowed -= 1
+        self._link = request.client + request.link
+        if request.link:
+            self._server.greeted(self, self._link)
+        self._caller = caller
+        caller.pause = self._pause
+        caller.seen = lambda: self._conversation.seen
+        service = self._service
+        welcome = Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX)
+        self._reply(number, welcome, None)
+        early, self._early = self._early, []
+        for effect in early:
+            self._turn_to(effect)
+        self._listen()
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
         feed = self._service.subscribe(
@@ -483,6 +555,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reply(self, number: int, answer: Answer | BraidError, body: Pieces | None) -> None:
         self._looking.discard(number)
+        if self._caller.scopes is not None:
+            answer = discreet(self._caller.scopes, answer)
         self._meter.answered(number, answer, self._caller)
         if isinstance(answer, BraidError):
             self._conversation.refuse(number, answer, self._service.seen)

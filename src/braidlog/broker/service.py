@@ -10,13 +10,16 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from braidlog import limits
 from braidlog.broker.conversation import Pieces
-from braidlog.errors import BraidError, InvalidArgument
+from braidlog.broker.policy import Scopes
+from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.observe.metrics import Registry
-from braidlog.wire.messages import Answer, Await, Ending, Parts, Request
+from braidlog.wire.messages import Answer, Await, Ending, Identities, Kin, Parts, Request
 
 Reply = Callable[[Answer | BraidError, Pieces | None], None]
 Push = Callable[[Parts | Ending, Pieces | None], None]
+Identified = Callable[[Identities | BraidError], None]
+Known = Callable[[Kin | BraidError], None]
 
 
 Cell: TypeAlias = int | float | str | None
@@ -30,9 +33,10 @@ class Standing(NamedTuple):
 
 
 class Caller:
-    """Who asks: a client, over one connection."""
+    """Who asks: a client, over one connection. `principal` is who it proved to be, `scopes` what that one may do; None
+    is everything."""
 
-    __slots__ = ("client", "floor", "name", "pause", "seen", "settled")
+    __slots__ = ("address", "client", "floor", "name", "pause", "principal", "scopes", "seen", "settled")
 
     def __init__(self, client: bytes, floor: int, name: str) -> None:
         self.client = client
@@ -40,6 +44,9 @@ class Caller:
         self.floor = floor
         self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
         self.seen: Callable[[], int] = lambda: 0  # the newest commit index that it knows of
+        self.principal = ""
+        self.scopes: Scopes | None = None
+        self.address = ""
         self.settled = -1  # the floor that the forest was told; -1 before the first
 
     def settlement(self) -> c.Settle | None:
@@ -97,6 +104,17 @@ class Service(Protocol):
         """Reply once the log is another than its asker believes; returns how to stop waiting. For the metadata."""
         reply(InvalidArgument(f"only the metadata can be asked to await log number {request.log}"), None)
         return lambda: None
+
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        """Tell whose tokens have these digests now, and whether everybody needs one; what was true `recently` will do
+        for those who are asked about again soon."""
+        del recently
+        then(Identities([None] * len(digests), required=False))
+
+    def kin(self, log: int, then: Known, *, fresh: bool = False) -> None:
+        """Tell whose log it is and what it came from. Unless it is to be `fresh`, who its parent is may be old."""
+        del fresh
+        then(Unavailable(f"nothing is known here of log number {log}"))
 
     def left(self, caller: Caller) -> None:
         """A connection is gone."""

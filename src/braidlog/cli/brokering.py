@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from braidlog.cli.call import Call
 from braidlog.cli.serving import conduct
-from braidlog.config import Address, Settings
-from braidlog.errors import InvalidArgument, Unavailable
+from braidlog.config import Address, Settings, token_of
+from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.objects import blob_store, locations
+from braidlog.wire import tls
 
 if TYPE_CHECKING:
     from braidlog.broker.service import Service
@@ -32,11 +33,27 @@ async def make_broker(settings: Settings, address: Address) -> Service:
     metadata = settings.addresses("metadata")
     name = settings.text("name") or f"broker {os.getpid()}"
     joined = asyncio.Event()
-    addresses = [(one.host, one.port) for one in metadata]
-    broker = BrokerService(addresses, name, str(settings.address("advertise") or address))
+    ca = settings.text("metadata_tls_ca")
+    broker = BrokerService(
+        [(one.host, one.port) for one in metadata],
+        name,
+        str(settings.address("advertise") or address),
+        token=token_of(settings),
+        tls=tls.client_context(ca, settings.text("tls_cert"), settings.text("tls_key")) if ca else None,
+    )
+    refused: list[BraidError] = []
+
+    def refuse(error: BraidError) -> None:
+        refused.append(error)
+        joined.set()
+
     broker.on_ready = joined.set
+    broker.on_refused = refuse
     try:
         await joined.wait()
+        if refused:
+            raise refused[0]
+        broker.on_refused = lambda _: None  # once it has joined, it goes on trying
         _check_objects(settings.text("objects"), broker.objects)
         await asyncio.to_thread(_reach, broker.objects)
     except BaseException:

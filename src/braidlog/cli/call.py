@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PLACES = "a directory, file:///path, braid://host:port or memory://"
+PLACES = "a directory, file:///path, braid://host:port, braids://host:port (TLS) or memory://"
 
 
 @dataclass
@@ -34,6 +34,8 @@ class Call:
 
     url: str | None = None
     json: bool = False
+    tls_ca: str | None = None
+    token_file: str | None = None
 
     def require_url(self) -> str:
         """Where the logs are."""
@@ -51,7 +53,7 @@ class Call:
     @property
     def served(self) -> bool:
         """Whether the URL names a service."""
-        return self.require_url().startswith("braid://")
+        return self.require_url().startswith(("braid://", "braids://"))
 
     def require_folder(self, what: str) -> Path:
         """The directory, for what can be done with nothing else."""
@@ -66,15 +68,23 @@ class Call:
         import braidlog
 
         folder = self._existing_folder()
-        return braidlog.open(self.require_url(), read_only=folder is not None)
+        if folder is not None:
+            return braidlog.open(self.require_url(), read_only=True)
+        return self._open()
 
     def open_writing(self, *, create: bool = False) -> Braid:
         """Open to change something; the directory must be there unless `create`."""
-        import braidlog
-
         if not create:
             self._existing_folder()
-        return braidlog.open(self.require_url())
+        return self._open()
+
+    def _open(self) -> Braid:
+        import braidlog
+
+        url = self.require_url()
+        if not self.served:
+            return braidlog.open(url)
+        return braidlog.open(url, tls_ca=self.tls_ca, token_file=self.token_file)
 
     def _existing_folder(self) -> Path | None:
         folder = self.folder()
@@ -126,6 +136,34 @@ def shared_options() -> list[click.Parameter]:
             help="Answer in JSON.",
         ),
     ]
+
+
+def client_options() -> list[click.Parameter]:
+    """For the command alone: how its verbs speak with a service."""
+    return [
+        click.Option(
+            ["--tls-ca"],
+            metavar="FILE",
+            expose_value=False,
+            callback=_set_tls_ca,
+            help="For braids://: who signs the service's certificate. Or set BRAIDLOG_TLS_CA.",
+        ),
+        click.Option(
+            ["--token-file"],
+            metavar="FILE",
+            expose_value=False,
+            callback=_set_token_file,
+            help="A file with the token for the service. Or set BRAIDLOG_TOKEN or BRAIDLOG_TOKEN_FILE.",
+        ),
+    ]
+
+
+def _set_tls_ca(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    context.ensure_object(Call).tls_ca = value
+
+
+def _set_token_file(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    context.ensure_object(Call).token_file = value
 
 
 def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:

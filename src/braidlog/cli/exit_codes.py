@@ -18,6 +18,7 @@ LOCKED: Final = 7
 CORRUPT: Final = 8
 UNAVAILABLE: Final = 9
 OUT_OF_RANGE: Final = 10
+NOT_PERMITTED: Final = 11
 INTERRUPTED: Final = 130
 
 MEANINGS: Final = {
@@ -32,6 +33,7 @@ MEANINGS: Final = {
     CORRUPT: "stored bytes are not what was written",
     UNAVAILABLE: "storage or a port refuses, nobody answers, a time ran out, or the outcome is unknown",
     OUT_OF_RANGE: "no such position: not there yet, or trimmed away",
+    NOT_PERMITTED: "the service does not let this client do it",
     INTERRUPTED: "interrupted from the keyboard",
 }
 
@@ -46,6 +48,7 @@ _CODES: Final[dict[type[BraidError], int]] = {
     errors.Unavailable: UNAVAILABLE,
     errors.Timeout: UNAVAILABLE,
     errors.OutcomeUnknown: UNAVAILABLE,
+    errors.NotPermitted: NOT_PERMITTED,
     errors.OutOfRange: OUT_OF_RANGE,
     errors.Trimmed: OUT_OF_RANGE,
 }

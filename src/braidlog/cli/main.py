@@ -13,7 +13,7 @@ import click
 
 from braidlog import __version__
 from braidlog.cli import exit_codes
-from braidlog.cli.call import Call, shared_options
+from braidlog.cli.call import Call, client_options, shared_options
 from braidlog.cli.failures import PipeClosed, conclude
 from braidlog.cli.verbs.append import append
 from braidlog.cli.verbs.bench import bench
@@ -34,6 +34,7 @@ from braidlog.cli.verbs.read import read
 from braidlog.cli.verbs.remove import drop, trim
 from braidlog.cli.verbs.serving import broker, metadata, serve
 from braidlog.cli.verbs.tail import tail
+from braidlog.cli.verbs.token import token
 from braidlog.cli.verbs.top import top
 
 _VERBS = (
@@ -58,6 +59,7 @@ _VERBS = (
     metadata,
     broker,
     cluster,
+    token,
     doctor,
     demo,
     bench,
@@ -106,7 +108,7 @@ class Braid(click.Group):
 cli = Braid(
     name="braid",
     commands={verb.name: verb for verb in _VERBS if verb.name is not None},
-    params=shared_options(),
+    params=[*shared_options(), *client_options()],
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A shared log that can be forked. Data goes to stdout, everything else to stderr.",
     epilog=f"\b\nExit status:\n{_EXIT_CODES}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ from braidlog.cli.call import Call
 from braidlog.cli.output import flush, say, write_json, write_line
 from braidlog.config import Address, Settings
 from braidlog.errors import InvalidArgument, Locked, Unavailable
-from braidlog.observe.logs import configure_logging
+from braidlog.observe.logs import audit_to, configure_logging
+from braidlog.wire import tls
 
 if TYPE_CHECKING:
     from braidlog import Braid
@@ -39,6 +41,8 @@ def conduct(
 ) -> None:
     """Run a role with the settings that all roles have."""
     configure_logging(settings.text("log_format"), settings.text("log_level"))
+    if settings.text("audit_file"):
+        audit_to(settings.text("audit_file"))
     running.conduct(
         running.run(
             make_service,
@@ -48,9 +52,20 @@ def conduct(
             release=release,
             http=settings.address("http"),
             insecure=settings.flag("insecure"),
+            tls=_tls(settings),
+            require_token=settings.flag("require_token"),
             grace_s=settings.seconds("shutdown_grace_s"),
         )
     )
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    certificate, key, ca = (settings.text(name) for name in ("tls_cert", "tls_key", "tls_ca"))
+    if not (certificate or key):
+        if ca:
+            raise InvalidArgument("tls_ca checks certificates of clients, which needs TLS: give tls_cert and tls_key")
+        return None
+    return tls.server_context(certificate, key, ca)
 
 
 def _tell(call: Call, listening: Listening) -> None:
@@ -98,7 +113,7 @@ def _open(url: str, objects: str | None) -> Braid:
     import braidlog
     from braidlog.client.opening import directory_of, write_directory
 
-    if url.startswith("braid://"):
+    if url.startswith(("braid://", "braids://")):
         raise InvalidArgument(f"{url} is a service already: --at names the directory to serve, or memory://")
     where = directory_of(url)
     if where is None:

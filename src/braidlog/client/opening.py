@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlsplit
 from braidlog import limits
 from braidlog.client import arguments
 from braidlog.client.braid import Braid
-from braidlog.client.remote.opening import connect, connect_groups, groups_of, socket_of
+from braidlog.client.remote.credentials import credentials
+from braidlog.client.remote.opening import SCHEMES, connect, connect_groups, groups_of, secure, socket_of
 from braidlog.client.sharing import Share
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.follower import DirectorySource, Follower
@@ -38,8 +39,12 @@ def open(
     timeout: float | timedelta | None = None,
     linger: float | timedelta = 0.0,
     objects: str | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
 ) -> Braid:
-    """Open the logs at a path, a `file://` URL, `memory://`, or those of a service at `braid://host:port`.
+    """Open the logs at a path, a `file://` URL, `memory://`, or those of a service at `braid://host:port`, or with TLS
+    at `braids://host:port`.
 
     A directory that is not there is created. One process at a time writes it; it shares it with others that open the
     same directory, which work through it, unless `serve=False` keeps them out (they get Locked). Any number may open
@@ -50,18 +55,25 @@ def open(
 
     For a service, and a directory that another process holds: `timeout` is how many seconds a call may take with all
     that is tried again, `linger` how long a submitted record waits for others to travel with.
+
+    For a service: `token`, or what stands in `token_file`, says who this client is; `tls_ca` is a file with the
+    certificates of the authorities that sign for the service, if those that this machine trusts do not. What is not
+    given comes from BRAIDLOG_TOKEN, BRAIDLOG_TOKEN_FILE and BRAIDLOG_TLS_CA, or the file of settings.
     """
     patience = arguments.seconds("timeout", timeout)
     pause = arguments.seconds("linger", linger) or 0.0
-    if isinstance(url_or_path, str) and url_or_path.startswith("braid://"):
+    if isinstance(url_or_path, str) and url_or_path.startswith(SCHEMES):
         if read_only:
             raise InvalidArgument("read_only is for directories: a service says itself who may do what")
         if objects is not None:
             raise InvalidArgument("objects is for directories: a service has chosen where its objects are")
-        groups = groups_of(url_or_path)
+        shown = credentials(secure=secure(url_or_path), token=token, token_file=token_file, tls_ca=tls_ca)
+        groups = groups_of(url_or_path, shown.context)
         if len(groups) > 1:
-            return connect_groups(groups, url_or_path, timeout=patience, linger=pause)
-        return connect(groups[0], url_or_path, timeout=patience, linger=pause)
+            return connect_groups(groups, url_or_path, timeout=patience, linger=pause, shown=shown)
+        return connect(groups[0], url_or_path, timeout=patience, linger=pause, shown=shown)
+    if not (tls_ca is token is token_file is None):
+        raise InvalidArgument("tls_ca, token and token_file are for services: a directory asks nobody who they are")
     where = directory_of(url_or_path)
     if where is None:
         if read_only:
@@ -225,4 +237,4 @@ def _from_url(url: str) -> Path | None:
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise InvalidArgument(f"{url!r}: write file:///absolute/path, with three slashes")
         return directory_of(unquote(parts.path))
-    raise InvalidArgument(f"{url!r}: the schemes are file://, memory:// and braid://, or give a path")
+    raise InvalidArgument(f"{url!r}: the schemes are file://, memory://, braid:// and braids://, or give a path")

@@ -97,6 +97,7 @@ class Promote(Struct, tag="promote", array_like=True, frozen=True):
     expected_own: int = NONE
     expected_tail: int = NONE
     request: bytes = b""
+    into: int = NONE  # the parent that it may become, if whoever asked may not decide for every log
 
 
 class Squash(Struct, tag="squash", array_like=True, frozen=True):
@@ -150,6 +151,22 @@ class Commit(Struct, tag="commit", array_like=True, frozen=True):
 class ForgetConsumer(Struct, tag="forget-consumer", array_like=True, frozen=True):
     log: int
     consumer: str
+    request: bytes = b""
+
+
+class CreateToken(Struct, tag="create-token", array_like=True, frozen=True):
+    """Whoever knows the secret with this SHA-256 is `name`, and may do what the scopes say, until it expires."""
+
+    name: str
+    digest: bytes
+    scopes: list[str]
+    now: int
+    expires: int = NONE
+    request: bytes = b""
+
+
+class RevokeToken(Struct, tag="revoke-token", array_like=True, frozen=True):
+    name: str
     request: bytes = b""
 
 
@@ -272,6 +289,8 @@ Command = (
     | Relocate
     | Collect
     | Forget
+    | CreateToken
+    | RevokeToken
 )
 
 

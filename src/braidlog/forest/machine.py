@@ -32,6 +32,7 @@ from braidlog.forest.log import Log, Outcome, View, Writer
 from braidlog.forest.names import check_name
 from braidlog.forest.space import Place, Space
 from braidlog.forest.tails import reach
+from braidlog.forest.tokens import Tokens
 from braidlog.forest.windows import Windows
 
 _NOTED = frozenset({c.Append, c.Again})  # see to it themselves that their outcome is remembered
@@ -62,6 +63,7 @@ class Forest:
         self.pending: dict[bytes, Outcome] = {}  # of appends whose position a hold withholds
         self.decided: OrderedDict[bytes, Outcome] = OrderedDict()  # of those whose position was withheld
         self.windows = Windows()
+        self.tokens = Tokens()
         self._clients = self.windows.by_client
         self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
         self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
@@ -88,6 +90,8 @@ class Forest:
             c.Relocate: self._relocate,
             c.Collect: self._collect,
             c.Forget: self._forget,
+            c.CreateToken: self._create_token,
+            c.RevokeToken: self._revoke_token,
         }
 
     # --- the door ------------------------------------------------------------------------------------------------
@@ -347,6 +351,11 @@ class Forest:
             raise NotPromotable(
                 f"log {fork.name!r} is a {fork.kind} that was not made to be promoted: use cfork(promotable=True)"
             )
+        if fork.parent is not None and command.into not in (NONE, fork.parent.id):
+            raise ConditionFailed(
+                f"log {fork.name!r} would be promoted into {fork.parent.name!r} by now, which is not what was asked "
+                "for: look again"
+            )
         if command.expected_own not in (NONE, fork.own):
             return c.Promotion(False)
         if command.expected_tail not in (NONE, reach(fork).tail):
@@ -459,6 +468,14 @@ class Forest:
 
     def _forget(self, command: c.Forget) -> c.Result:
         self.space.forget(command.objects)
+        return c.Done()
+
+    def _create_token(self, command: c.CreateToken) -> c.Result:
+        self.tokens.create(command)
+        return c.Done()
+
+    def _revoke_token(self, command: c.RevokeToken) -> c.Result:
+        self.tokens.revoke(command.name)
         return c.Done()
 
 

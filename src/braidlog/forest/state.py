@@ -28,6 +28,7 @@ from braidlog.forest.log import FAR, Log, Outcome, View, Way, Writer
 from braidlog.forest.machine import End, Forest
 from braidlog.forest.space import Object, Place
 from braidlog.forest.tails import Tour
+from braidlog.forest.tokens import Token
 from braidlog.forest.windows import Window, Windows
 
 VERSION = 3
@@ -130,6 +131,8 @@ class _State(msgspec.Struct, array_like=True):
     windows: list[_Window] = []  # the latest to settle last
     windows_forgotten_at: int = NONE
     outcomes_forgotten_upto: int = NONE
+    tokens: list[tuple[str, bytes, list[str], int, int]] = []  # name, digest, scopes, created, expires
+    tokens_ever: int = 0
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -210,6 +213,8 @@ class _Freezer:
             windows,
             forest.windows.windows_forgotten_at,
             forest.windows.outcomes_forgotten_upto,
+            [(t.name, t.digest, list(t.scopes), t.created, t.expires) for t in forest.tokens.by_name.values()],
+            forest.tokens.ever,
         )
 
     def _log(self, log: Log) -> _Log:
@@ -379,6 +384,9 @@ class _Thawer:
         forest.decided.update((outcomes[number].request, outcomes[number]) for number in state.decided)
         forest.remember_when_asked(partial(_settled, state.settled, outcomes or state.outcomes))
         self._windows(forest.windows, outcomes)
+        forest.tokens.ever = state.tokens_ever
+        for name, digest, scopes, created, expires in state.tokens:
+            forest.tokens.add(Token(name, digest, tuple(scopes), created, expires))
 
         self._logs(forest, views, ways, outcomes)
         for way, stored in zip(ways, state.ways, strict=True):

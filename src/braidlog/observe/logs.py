@@ -26,6 +26,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LEVEL_VARIABLE: Final = "BRAIDLOG_LOG_LEVEL"
 FORMAT_VARIABLE: Final = "BRAIDLOG_LOG_FORMAT"
 
+AUDIT: Final = "braidlog.audit"  # the logger of who decided what
 _ROOT: Final = "braidlog"
 _NEEDS_NO_QUOTES: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:;/@+*#%()[]<>!?&|~^$"
@@ -98,6 +99,23 @@ def configure_logging(format: str | None = None, level: str | None = None, strea
         logger.removeHandler(old)
     logger.addHandler(handler)
     logger.setLevel(threshold.upper())
+    logger.propagate = False
+
+
+def audit_to(path: str) -> None:
+    """Append what "braidlog.audit" tells to a file, as JSON, for this user alone; it then goes nowhere else."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        handler = logging.FileHandler(path, mode="a", encoding="ascii")
+    except OSError as error:
+        raise InvalidArgument(f"audit_file cannot be written: {error}") from None
+    handler.setFormatter(JsonLines())
+    logger = logging.getLogger(AUDIT)
+    for old in [one for one in logger.handlers if isinstance(one.formatter, _Lines)]:
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     logger.propagate = False
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from braidlog import limits
-from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
+from braidlog.errors import BraidError, InvalidArgument, NotPermitted, OutcomeUnknown, Unavailable
 from braidlog.forest.commands import NONE
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import error_of
@@ -34,6 +34,14 @@ _NUMBERS: Final = 1 << 32
 
 class Lost(Unavailable):
     """The connection that a subscription came over is gone: subscribe again from where it was."""
+
+
+class Refused(Malformed):
+    """The server does not let this client in, and will not if it tries again: `error` says why."""
+
+    def __init__(self, error: BraidError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Call:
@@ -58,7 +66,7 @@ class Call:
 class Calls:
     """All calls of one client over one connection after the other."""
 
-    def __init__(self, client: bytes, name: str, link: bytes = b"") -> None:
+    def __init__(self, client: bytes, name: str, link: bytes = b"", token: str = "") -> None:
         self.out: list[bytes | memoryview] = []
         self.finished: list[tuple[Call, Answer | BraidError, memoryview]] = []
         self.seen = 0
@@ -68,6 +76,7 @@ class Calls:
         self._client = client
         self._name = name
         self._link = link
+        self._token = token
         self._parser = Parser()
         self._preface = b""
         self._calls: dict[int, Call] = {}
@@ -118,7 +127,7 @@ class Calls:
         self._parser = Parser()
         self._preface = b""
         self.leaving = False
-        hello = messages.encode(Hello(self._client, self._floor(), self._name, self._link))
+        hello = messages.encode(Hello(self._client, self._floor(), self._name, self._link, self._token))
         self.out = [PREFACE, *frames.encode(Kind.REQUEST, 0, self.seen, hello)]
 
     def receive(self, data: bytes) -> None:
@@ -160,6 +169,12 @@ class Calls:
         for call in list(self._calls.values()):
             self._finish(call, self._given_up(call, why), _NOTHING)
 
+    def refuse(self, error: BraidError) -> None:
+        """Nobody lets this client in: give up all, for that reason."""
+        for call in list(self._calls.values()):
+            known = not (call.change and call.sent)
+            self._finish(call, error if known else self._given_up(call, str(error)), _NOTHING)
+
     def next_deadline(self) -> float:
         return min((call.deadline for call in self._calls.values()), default=float("inf"))
 
@@ -184,6 +199,8 @@ class Calls:
             fault = messages.decode_answer(frame.head)
             if not isinstance(fault, Fault):
                 raise Malformed("an error that is none")
+            if frame.number == 0 and fault.kind == NotPermitted.__name__:
+                raise Refused(NotPermitted(fault.message))
             if frame.number == 0:
                 raise Malformed(f"the server refuses the connection: {fault.message}")
             found = self._calls.get(frame.number)

@@ -29,6 +29,12 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     floor: int = 0
     name: str = ""  # for people: a program and a process
     link: bytes = b""  # one at a time has a connection: a newer one ends the older. Empty: any number have
+    token: str = ""  # who the client is. It travels nowhere else
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        shown = "a token" if self.token else "no token"
+        return f"Hello({self.client.hex()}, {self.floor}, {self.name!r}, {self.link.hex()}, {shown})"
 
 
 class Append(Struct, tag="append", array_like=True, frozen=True):
@@ -57,7 +63,10 @@ class Find(Struct, tag="find", array_like=True, frozen=True):
 
 
 class ListLogs(Struct, tag="list", array_like=True, frozen=True):
-    """All living logs. Answer: Listing."""
+    """All living logs; with `scopes`, those of which they let `principal` read. Answer: Listing."""
+
+    principal: str = ""
+    scopes: list[str] | None = None
 
 
 class NameOf(Struct, tag="name", array_like=True, frozen=True):
@@ -200,6 +209,16 @@ class Kinship(Struct, tag="kinship", array_like=True, frozen=True):
     log: int
 
 
+class Identify(Struct, tag="identify", array_like=True, frozen=True):
+    """Who those are whose tokens have these digests. Answer: Identities."""
+
+    digests: list[bytes]
+
+
+class ListTokens(Struct, tag="list_tokens", array_like=True, frozen=True):
+    """All tokens, without what is secret. Answer: TokenList."""
+
+
 class Status(Struct, tag="status", array_like=True, frozen=True):
     """What the server is and how it fares. Answer: StatusReport."""
 
@@ -230,6 +249,8 @@ Request = (
     | Await
     | Kinship
     | Status
+    | Identify
+    | ListTokens
 )
 
 # --- notes -------------------------------------------------------------------------------------------------------
@@ -420,6 +441,37 @@ class Kin(Struct, tag="kin", array_like=True, frozen=True):
 
     root: int
     fork: bool
+    name: str = ""
+    root_name: str = ""
+    owner: str = ""
+    parent: int = NONE  # of a live fork
+
+
+class Identity(Struct, array_like=True, frozen=True):
+    """Who has a token that is valid now, and what it allows."""
+
+    name: str
+    scopes: list[str]
+
+
+class Identities(Struct, tag="identities", array_like=True, frozen=True):
+    """In the order in which they were asked for. `required`: there are tokens, and nobody comes in without."""
+
+    known: list[Identity | None]
+    required: bool
+
+
+class TokenInfo(Struct, array_like=True, frozen=True):
+    """Times are microseconds since 1970; `expires` is -1 for never."""
+
+    name: str
+    scopes: list[str]
+    created: int
+    expires: int
+
+
+class TokenList(Struct, tag="token_list", array_like=True, frozen=True):
+    tokens: list[TokenInfo]
 
 
 class Fault(Struct, tag="fault", array_like=True, frozen=True):
@@ -449,6 +501,8 @@ Answer = (
     | Bound
     | Stamped
     | Kin
+    | Identities
+    | TokenList
     | Fault
 )
 

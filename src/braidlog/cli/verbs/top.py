@@ -81,11 +81,11 @@ def _live(samples: Iterator[Vitals]) -> None:
 def _open(call: Call) -> Braid:
     """The service, and never the log itself: looking on must not make us the writer of a directory."""
     from braidlog.client.opening import directory_of
-    from braidlog.client.remote.opening import addresses_of, connect, socket_of
+    from braidlog.client.remote.opening import connect, socket_of
 
     url = call.require_url()
-    if url.startswith("braid://"):
-        return connect(addresses_of(url), url)
+    if call.served:
+        return call.open_reading()
     folder = directory_of(url)
     if folder is None:
         raise InvalidArgument(f"{url} is no service: nobody else is there to be looked at")

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from braidlog import limits
 from braidlog.client.remote.accumulator import Accumulator
+from braidlog.client.remote.credentials import Credentials
 from braidlog.client.remote.feed import RemoteCursor
 from braidlog.client.remote.link import Address, Link
 from braidlog.client.remote.records import entries_of, records_of, table_of
@@ -46,6 +47,7 @@ class RemoteBackend:
         timeout: float = limits.CALL_TIMEOUT_S,
         linger: float = 0.0,
         connect_timeout: float = limits.CONNECT_TIMEOUT_S,
+        shown: Credentials | None = None,
     ) -> None:
         self.timeout = timeout
         self.client = client
@@ -53,7 +55,8 @@ class RemoteBackend:
         self._closed = False
         self._name = name[:256]
         self._addresses = list(addresses)
-        self.link = Link(addresses, client, self._name)
+        self._shown = shown or Credentials()
+        self.link = Link(addresses, client, self._name, self._shown.token)
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
         self._local = 0
@@ -84,10 +87,14 @@ class RemoteBackend:
         answer, _ = waiting.wait(self.timeout)
         return answer.value if isinstance(answer, m.Text) else ""
 
-    def _open_link(self, address: Address) -> Link:
+    def _open_link(self, named: str) -> Link:
+        """To the server that another one named; as safely as to that one."""
+        from braidlog.client.remote.opening import addresses_of
+
+        [address] = addresses_of(f"braid://{named}", self._shown.context)
         # When that one is gone, any other will do, and is sent what it owed.
         others = [other for other in self._addresses if str(other) != str(address)]
-        link = Link([address, *others], self.client, self._name)
+        link = Link([address, *others], self.client, self._name, self._shown.token)
         link.on_connected = self.announce
         return link
 

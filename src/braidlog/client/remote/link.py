@@ -7,9 +7,11 @@ took too long. Answers are handed to whoever waits, outside all locks.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 import weakref
@@ -18,35 +20,60 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from braidlog import limits
-from braidlog.errors import Unavailable
-from braidlog.wire.calls import Call, Calls, Done
+from braidlog.client.remote.secure import SecureSocket
+from braidlog.errors import BraidError, NotPermitted, Unavailable
+from braidlog.wire import tls
+from braidlog.wire.calls import Call, Calls, Done, Refused
 from braidlog.wire.frames import Malformed
 from braidlog.wire.messages import Note, Ping, Request, Welcome
 
 _JOIN_BYTES_MAX: Final = 64 * 1024
 _TICK_S: Final = 0.25
+_MUTE_TLS: Final = (
+    "it hung up right after the handshake: if it asks its clients for certificates, give one that it trusts "
+    "(BRAIDLOG_TLS_CERT, BRAIDLOG_TLS_KEY)"
+)
+_MUTE: Final = "it hung up without a word: if it speaks TLS, write braids://"
 
 _log = logging.getLogger("braidlog")
+
+
+Connected = socket.socket | SecureSocket
 
 
 class Address(Protocol):
     """Where a server listens: a host and a port, or a Unix socket."""
 
-    def connect(self, timeout: float) -> socket.socket: ...
+    def connect(self, timeout: float) -> Connected: ...
+
+    def discloses(self, connected: Connected) -> bool:
+        """Whether what is sent there could be read by others on its way."""
 
 
 class TcpAddress(Address):
-    def __init__(self, host: str, port: int) -> None:
+    """With a `context` TLS is spoken there."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
         self.host = host
         self.port = port
+        self.context = context
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def connect(self, timeout: float) -> socket.socket:
+    def connect(self, timeout: float) -> Connected:
         connected = socket.create_connection((self.host, self.port), timeout)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connected if self.context is None else SecureSocket(connected, self.context, self.host)
+        except BaseException:
+            connected.close()
+            raise
+
+    def discloses(self, connected: Connected) -> bool:
+        if isinstance(connected, SecureSocket):
+            return False
+        return not ipaddress.ip_address(str(connected.getpeername()[0]).partition("%")[0]).is_loopback
 
 
 class UnixAddress(Address):
@@ -58,7 +85,11 @@ class UnixAddress(Address):
     def __str__(self) -> str:
         return str(self.path)
 
-    def connect(self, timeout: float) -> socket.socket:
+    def discloses(self, connected: Connected) -> bool:
+        del connected
+        return False
+
+    def connect(self, timeout: float) -> Connected:
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connecting.settimeout(timeout)
@@ -86,12 +117,14 @@ def short_path(path: Path) -> Iterator[str]:
 class Link:
     """Calls to whichever of the addresses answers."""
 
-    def __init__(self, addresses: Sequence[Address], client: bytes, name: str) -> None:
+    def __init__(self, addresses: Sequence[Address], client: bytes, name: str, token: str = "") -> None:
         self._addresses = list(addresses)
-        self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES))
+        self._token = token
+        self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES), token)
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._socket: Connected | None = None
+        self._refusal: BraidError | None = None  # why no server lets us in
         self._wanted = threading.Condition(self._lock)
         self._closing = False
         self._closed = False
@@ -121,7 +154,10 @@ class Link:
         """Return once a server has said welcome; Unavailable if none does in time."""
         with self._lock:
             self._wanted.notify_all()
-        if not self._welcomed.wait(timeout) or self.welcome is None:
+        self._welcomed.wait(timeout)
+        if self.welcome is None and self._refusal is not None:
+            raise self._refusal
+        if self.welcome is None:
             raise Unavailable(f"no server at {', '.join(map(str, self._addresses))}: {self._why}")
         return self.welcome
 
@@ -259,8 +295,13 @@ class Link:
             try:
                 greeted = self._converse(address)
                 self._why = f"the connection to {address} was lost"
+            except Refused as refused:
+                self._refused(refused.error)
             except (OSError, Malformed) as error:
-                self._why = f"cannot reach {address}: {error}"
+                why = tls.explained(error, str(address))
+                self._why = str(why) if isinstance(why, BraidError) else f"cannot reach {address}: {error}"
+                if isinstance(why, BraidError) and failures + 1 >= len(self._addresses):
+                    self._refused(why)
             # One that is lost again and again right after the welcome is not pursued without a pause.
             lasted = time.monotonic() - began > limits.RECONNECT_MAX_S
             failures = (0 if lasted else 1) if greeted else failures + 1
@@ -270,6 +311,17 @@ class Link:
                 self._pause(pause)
         with self._lock:
             self._calls.fail("this braid was closed")
+        self._hand_out()
+
+    def _refused(self, error: BraidError) -> None:
+        """Trying again will not help: who waits is told now."""
+        self._why = str(error)
+        self._refusal = error
+        with self._lock:
+            self._calls.refuse(error)
+            self._pursue = False
+            self._wanted.notify_all()
+        self._welcomed.set()
         self._hand_out()
 
     def _pause(self, seconds: float) -> None:
@@ -285,6 +337,13 @@ class Link:
         greeted = False
         try:
             connected.settimeout(_TICK_S)
+            if self._token and address.discloses(connected):
+                raise Refused(
+                    NotPermitted(
+                        f"a token must not travel over the network without TLS, and braid://{address} is without: "
+                        "write braids://"
+                    )
+                )
             with self._lock:
                 self._calls.connected()
                 self._socket = connected
@@ -295,6 +354,10 @@ class Link:
                 room = self._calls.room()
                 try:
                     count = connected.recv_into(scratch if room is None else room)
+                except ConnectionResetError:
+                    if heard != began:
+                        raise
+                    count = 0
                 except TimeoutError:
                     self._expire()
                     self._mind_silence(time.monotonic() - heard)
@@ -302,6 +365,8 @@ class Link:
                         raise TimeoutError("it does not say welcome") from None
                     continue
                 if not count:
+                    if heard == began:
+                        raise ConnectionResetError(_MUTE_TLS if isinstance(connected, SecureSocket) else _MUTE)
                     return greeted
                 heard = time.monotonic()
                 with self._lock:
@@ -316,6 +381,7 @@ class Link:
                         welcome = self._calls.welcome
                 if welcome is not None and not greeted:
                     greeted = True
+                    self._refusal = None
                     self.welcome = welcome
                     self.address = address
                     self._welcomed.set()
@@ -392,7 +458,7 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def _send(to: socket.socket, pieces: list[bytes | memoryview]) -> None:
+def _send(to: Connected, pieces: list[bytes | memoryview]) -> None:
     """All of it. The socket's timeout is short, for receiving; a peer that does not read for long is given up."""
     if len(pieces) > 1 and sum(map(len, pieces)) <= _JOIN_BYTES_MAX:
         pieces = [b"".join(pieces)]

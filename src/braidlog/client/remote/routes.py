@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 
 from braidlog import limits
-from braidlog.client.remote.link import Address, Link
+from braidlog.client.remote.link import Link
 from braidlog.errors import BraidError
 
 
 class Routes:
     """`ask(log)` answers the address that the service names, empty for the server itself; `open_link` connects."""
 
-    def __init__(self, home: Link, ask: Callable[[int], str], open_link: Callable[[Address], Link]) -> None:
+    def __init__(self, home: Link, ask: Callable[[int], str], open_link: Callable[[str], Link]) -> None:
         self._home = home
         self._ask = ask
         self._open_link = open_link
@@ -65,11 +65,5 @@ class Routes:
             return self._home, limits.ROUTE_S
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = self._open_link(parse(address))
+            link = self._links[address] = self._open_link(address)
         return (link, limits.ROUTE_S) if link.alive(limits.KNOCK_S) else (self._home, limits.ROUTE_RETRY_S)
-
-
-def parse(address: str) -> Address:
-    from braidlog.client.remote.opening import addresses_of
-
-    return addresses_of(f"braid://{address}")[0]
