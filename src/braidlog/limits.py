@@ -206,5 +206,5 @@ ETCD_LEASE_MAX_S: Final = 3600.0
 ETCD_REVOKE_TIMEOUT_S: Final = 2.0  # for a lease to be given back; else it ends by itself
 ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses more than 1.5 MiB
 ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
-ETCD_READ_SLOTS_MAX: Final = 1_024  # the same in slots
-ETCD_READ_SLOTS_MIN: Final = 16  # asked for at first, as nobody knows how large they are
+ETCD_READ_SLOTS_MAX: Final = 256  # the same in slots
+ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large they are

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import tempfile
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,11 +30,16 @@ from braidlog.broker.threaded import ServerThread
 from braidlog.client.opening import open_files, write_directory
 from braidlog.client.remote.link import TcpAddress
 from braidlog.client.remote.opening import connect
-from braidlog.embedded.upkeep import Upkeep
+from braidlog.embedded.upkeep import Keeper, Upkeep
 from braidlog.embedded.writer import Writer
+from braidlog.metadata.etcd.home import EtcdHome
+from braidlog.metadata.etcd.leadership import Candidacy
+from braidlog.objects.local_blobs import MemoryBlobs
 from braidlog.objects.memory_files import MemoryFiles
+from braidlog.objects.store import FileStore
 from braidlog.testing import VirtualClock
 from braidlog.testing.cluster import Cluster
+from braidlog.testing.etcd import EtcdCluster
 
 T = TypeVar("T")
 
@@ -164,6 +170,35 @@ class DirectorySite(Site):
         assert part.object is not None
         data = Path(plan.objects, part.object).read_bytes()
         return data[part.offset : part.offset + part.length]
+
+
+class EtcdSite(MemorySite):
+    """Logs whose commands are in a real etcd, which is started once; each site has a place of its own in it."""
+
+    _etcd: ClassVar[EtcdCluster | None] = None
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._blobs = MemoryBlobs()
+        self._prefix = f"/site/{uuid.uuid4().hex}"
+        self._client = self._cluster().client()
+
+    @classmethod
+    def _cluster(cls) -> EtcdCluster:
+        if cls._etcd is None:
+            cls._etcd = EtcdCluster()
+            atexit.register(cls._etcd.close)
+        return cls._etcd
+
+    def _open(self) -> braidlog.Braid:
+        term = Candidacy(self._client, self._prefix, "site").win(PATIENCE_S)
+        home = EtcdHome(self._client, term, self._blobs, FileStore(self._files), self._prefix)
+        writer = Writer(home, self.clock, release=term.resign)
+        return braidlog.Braid(writer, "etcd", read_only=False, clock=self.clock, stop=Keeper(writer).stop)
+
+    def close(self) -> None:
+        super().close()
+        self._client.close()
 
 
 class ServedSite(Site):
@@ -314,6 +349,7 @@ class ClusterSite(Site):
 SITES: Final[dict[str, Callable[[Path], Site]]] = {
     "memory": MemorySite,
     "directory": DirectorySite,
+    "etcd": EtcdSite,
     "served": ServedSite,
     "brokered": BrokeredSite,
     "cluster": ClusterSite,

@@ -197,17 +197,19 @@ def test_a_deposed_writer_binds_nothing_though_it_believes_to_lead(place: Place,
     log.append(b"mine")
     client.revoke(first._lease)  # the fence is gone, and the process does not know
     assert not first.lost.is_set()
+    unaware = place.home(client, first)
     second = place.win(client, "second:2", ttl_s=60)
     theirs, read, _ = place.open_log(client, second)
     assert read == [(1, b"mine")]
-    home = place.home(client, first)
+    second.confirm()
     with pytest.raises(Deposed, match="second:2"):
         log.append(b"late")
     assert first.lost.is_set()
     for late in (
         lambda: log.append(b"later"),
-        lambda: home.save(1, b"state"),
-        home.latest,
+        lambda: unaware.save(1, b"state"),
+        unaware.latest,
+        first.confirm,
     ):
         with pytest.raises(Deposed):
             late()

@@ -224,7 +224,7 @@ class MetadataNode(Service):
                 self._stop.wait(limits.STANDBY_PAUSE_S)
 
     def _live_once(self) -> None:
-        follower = Follower(self._rivalry.source)
+        follower = Follower(self._rivalry.source, self._clock)
         try:
             self._be(partial(StandbyService, follower, self._rivalry.leader))
             term = self._rivalry.win(self._stop)

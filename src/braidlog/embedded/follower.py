@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from braidlog import limits
+from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.committer import Pending
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import absorb_frame, load_snapshot
@@ -82,8 +83,9 @@ class _PolledLog:
 class Follower(Replica):
     """Follows a writer's command log."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, clock: Clock | None = None) -> None:
         self._source = source
+        self.clock = clock or SystemClock()
         after, forest, payloads = load_snapshot(source.latest())
         super().__init__(forest, payloads, source.store, source.folder)
         self._follower = source.follow(after)

@@ -18,7 +18,7 @@ from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Timeout, Unavailable
 from braidlog.metadata.etcd.client import Ambiguous, EtcdClient, Refused
 from braidlog.metadata.etcd.codec import Event
-from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won
+from braidlog.metadata.etcd.core import Beaten, Campaign, Fence, Tenure, Won, deposed
 from braidlog.metadata.etcd.driving import drive
 from braidlog.metadata.etcd.keys import ID_BYTES, Keys, Leader, parse_leader
 from braidlog.metadata.etcd.watching import Watch
@@ -50,8 +50,22 @@ class Term:
         return self.fence.revision
 
     def left_s(self) -> float:
-        """For how long surely nobody else leads, if clocks run alike; not above 0 once that is not sure any more."""
+        """For how long nobody else leads, if clocks run alike and the members of etcd agree who leads them.
+
+        Not above 0 once that is over. Who has to be sure asks `confirm`.
+        """
         return 0.0 if self.lost.is_set() else self._tenure.left_s(time.monotonic())
+
+    def confirm(self, timeout_s: float = limits.ETCD_READ_TIMEOUT_S) -> None:
+        """Ask etcd whether it is still so; Deposed if not.
+
+        If it is, nobody else had written anything when this was asked: what this process has applied was all there was.
+        """
+        [leader] = self._client.read(self.fence.key, timeout_s=timeout_s).kvs
+        if leader is None or leader.create_revision != self.fence.revision:
+            self.lose(deposed(leader))
+        if self.lost.is_set():
+            raise self.deposed()
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         """Call, from some thread, when the term is lost or resigned; at once if it was."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from braidlog import limits
 from braidlog.errors import InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.metadata import frames
-from braidlog.metadata.etcd.client import EtcdClient
+from braidlog.metadata.etcd.client import EtcdClient, Refused
 from braidlog.metadata.etcd.codec import Delete, Get, KeyValue, Op, after_prefix
 from braidlog.metadata.etcd.core import Committed, Decree, Done, Ended, Head, Leading, NotWritten, Register
 from braidlog.metadata.etcd.driving import drive
@@ -166,7 +166,16 @@ def read_frames(client: EtcdClient, keys: Keys, after: int, upto: int, revision:
     """The frames behind `after` up to `upto`, as they were at a revision. Raises Missing, Compacted, Corrupt."""
     sequence, limit = after + 1, limits.ETCD_READ_SLOTS_MIN
     while sequence <= upto:
-        found = client.range(Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision), large=True)
+        get = Get(keys.slot(sequence), keys.slot(upto + 1), limit, revision)
+        try:
+            found = client.range(get, large=True, timeout_s=limits.ETCD_READ_TIMEOUT_S if limit == 1 else 0)
+        except Refused:
+            raise
+        except Unavailable:  # or is it that so many do not arrive in time?
+            if limit == 1:
+                raise
+            limit = max(limit // 8, 1)
+            continue
         size = 0
         for kv in found.kvs:
             if keys.sequence_of(kv.key) != sequence:
