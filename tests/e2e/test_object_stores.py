@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,41 @@ def test_a_reader_plans_again_when_an_object_is_gone(tmp_path: Path, url: str, m
             with pytest.raises(FileNotFoundError):
                 open_store(url).get(part.object, part.offset, part.length)
             assert content(reader.log("orders")) == content(log) == fetched(log) == numbered(4)
+
+
+@contextmanager
+def opened(place: Path, site: str) -> Iterator[braidlog.Braid]:
+    """A directory, opened here, at a service or at brokers."""
+    match site:
+        case "embedded":
+            with braidlog.open(place) as braid:
+                yield braid
+        case "served":
+            served = Served(place=place)
+            try:
+                with braidlog.open(served.url) as braid:
+                    yield braid
+            finally:
+                served.end()
+        case _:
+            with Cluster.start(place, 1) as cluster, braidlog.open(cluster.url) as braid:
+                yield braid
+
+
+@pytest.mark.parametrize("site", ["embedded", "served", "brokered"])
+def test_blocks_are_fetched_side_by_side(
+    tmp_path: Path, seaweed: Seaweed, prefix: str, proxy: S3Faults, site: str
+) -> None:
+    with braidlog.open(tmp_path / "logs", objects=seaweed.url(prefix, endpoint=proxy.endpoint)) as braid:
+        log, upkeep = braid.create("orders"), Upkeep(writer_of(braid))
+        for value in numbered(10):
+            log.append(value)
+            upkeep.pack()
+    with opened(tmp_path / "logs", site) as braid:
+        proxy.script("GET", ["delay"] * 100)
+        proxy.most_under_way = 0
+        assert content(braid.log("orders")) == numbered(10)
+        assert proxy.most_under_way >= 5
 
 
 def test_what_nobody_registered_is_swept_when_it_is_opened(tmp_path: Path, url: str) -> None:

@@ -305,7 +305,7 @@ class LocalService(Service):
         located, payloads = reading.locate(writer, ask.log, ask.start, ask.stop, ask.max_bytes)
         if reading.at_hand(located, writer.cache):
             with contextlib.suppress(OSError, Corrupt):  # it was dropped from the cache just now: see below
-                reply(*reading.assemble(located, payloads, writer.store.get, writer.cache, arrow=ask.arrow))
+                reply(*reading.assemble(located, payloads, reading.nowhere, writer.cache, arrow=ask.arrow))
                 return
         self._fetch(partial(self._read_now, ask, located, payloads), reply)
 
@@ -313,7 +313,9 @@ class LocalService(Service):
         writer = self._writer
         for _ in range(limits.OBJECT_GONE_RETRIES):
             try:
-                return reading.assemble(located, payloads, writer.store.get, writer.cache, arrow=ask.arrow)
+                return reading.assemble(
+                    located, payloads, writer.store.get, writer.cache, arrow=ask.arrow, aside=writer.aside
+                )
             except FileNotFoundError as error:  # compacted meanwhile
                 missing = error
             except Corrupt as error:

@@ -7,6 +7,7 @@ batches pass through as they are; parts of them are cut without looking at singl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 
 import pyarrow as pa
 
@@ -81,10 +82,29 @@ def at_hand(located: Located, cache: Blocks) -> bool:
     return all(not piece.object or (piece.object, piece.offset) in cache for piece in located.pieces)
 
 
+def nowhere(name: str, offset: int, length: int) -> memoryview:
+    """A `Get` for what is at hand: there is no time to fetch anything."""
+    del offset, length
+    raise FileNotFoundError(name)
+
+
 def assemble(
-    located: Located, payloads: Sequence[bytes | memoryview], get: Get, cache: Blocks, *, arrow: bool
+    located: Located,
+    payloads: Sequence[bytes | memoryview],
+    get: Get,
+    cache: Blocks,
+    *,
+    arrow: bool,
+    aside: Executor | None = None,
 ) -> tuple[Parts, Payloads]:
-    """The records themselves. FileNotFoundError if an object was compacted away meanwhile: locate again."""
+    """The records themselves. FileNotFoundError if an object was compacted away meanwhile: locate again.
+
+    `aside` fetches blocks side by side, from a store that is far away.
+    """
+    if aside is not None:
+        missing = {(p.object, p.offset): p for p in located.pieces if p.object and (p.object, p.offset) not in cache}
+        if len(missing) > 1:
+            list(aside.map(lambda piece: _block_of(piece, get, cache), missing.values()))
     parts: list[Part] = []
     bodies: Payloads = []
     inline = iter(payloads)
@@ -102,9 +122,7 @@ def assemble(
 def _from_object(piece: Piece, get: Get, cache: Blocks) -> memoryview:
     block = cache.get((piece.object, piece.offset))
     if block is None:
-        data = get(piece.object, piece.offset, piece.length)
-        block = read_block(piece.object, BlockPlace(piece.offset, piece.length, piece.crc), data)
-        cache.put((piece.object, piece.offset), block, piece.length)
+        block, data = _block_of(piece, get, cache)
         if piece.row == 0 and piece.rows == block.num_rows:
             return data
     assert isinstance(block, pa.RecordBatch)
@@ -114,6 +132,13 @@ def _from_object(piece: Piece, get: Get, cache: Blocks) -> memoryview:
             f"from {piece.row} on were asked for: run `braid doctor`"
         )
     return memoryview(block.slice(piece.row, piece.rows).serialize()).cast("B")
+
+
+def _block_of(piece: Piece, get: Get, cache: Blocks) -> tuple[pa.RecordBatch, memoryview]:
+    data = get(piece.object, piece.offset, piece.length)
+    block = read_block(piece.object, BlockPlace(piece.offset, piece.length, piece.crc), data)
+    cache.put((piece.object, piece.offset), block, piece.length)
+    return block, data
 
 
 def _from_inline(piece: Piece, payload: bytes | memoryview, arrow: bool) -> tuple[bytes | memoryview, bool]:

@@ -104,6 +104,7 @@ class BrokerService(Service):
         self._objects_named = 0
         self._store: Store | None = None
         self._refusal: BraidError | None = None  # of the store
+        self._aside: ThreadPoolExecutor | None = None  # who fetches side by side what takes long to come
         self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
         self._kin: dict[int, m.Kin] = {}
         self._pace = pace or Pace()
@@ -143,6 +144,8 @@ class BrokerService(Service):
             try:
                 self._store = _store_at(welcome.objects)
                 self._refusal = None
+                if self._aside is None and is_location(welcome.objects):
+                    self._aside = ThreadPoolExecutor(limits.STORE_READERS, thread_name_prefix="braidlog-reader")
             except BraidError as error:
                 _log.error("the objects cannot be reached from here: %s", error)
                 self._refusal = error
@@ -224,6 +227,8 @@ class BrokerService(Service):
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
+        if self._aside is not None:
+            self._aside.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
             self._store.close()
         self.link.close()
@@ -377,7 +382,7 @@ class BrokerService(Service):
                 at += piece.length
         if reading.at_hand(answer, self.cache):
             try:
-                reply(*reading.assemble(answer, payloads, _nowhere, self.cache, arrow=ask.arrow))
+                reply(*reading.assemble(answer, payloads, reading.nowhere, self.cache, arrow=ask.arrow))
                 return
             except FileNotFoundError:  # it was, just now
                 pass
@@ -395,7 +400,9 @@ class BrokerService(Service):
         answer: m.Answer | BraidError
         body: Pieces | None = None
         try:
-            answer, body = reading.assemble(located, payloads, self._get, self.cache, arrow=ask.arrow)
+            answer, body = reading.assemble(
+                located, payloads, self._get, self.cache, arrow=ask.arrow, aside=self._aside
+            )
         except FileNotFoundError as error:  # compacted meanwhile
             again = tries > 1
             answer = Corrupt(f"log {located.name!r}: an object is missing from the store: {error}")
@@ -479,11 +486,6 @@ class BrokerService(Service):
             self._tracking.update(log, stamp, self.seen)
             if stamp != GONE:
                 self._await(log, stamp)
-
-
-def _nowhere(name: str, offset: int, length: int) -> memoryview:
-    """For what is at hand: there is nothing to be fetched."""
-    raise FileNotFoundError(f"{name} at {offset}, {length} bytes")
 
 
 def _store_at(objects: str) -> Store:

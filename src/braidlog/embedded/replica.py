@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +33,7 @@ from braidlog.forest.reading import Extent, locate, resolve, size_of
 from braidlog.forest.space import Place
 from braidlog.forest.tails import reach
 from braidlog.objects.batch import Batch, decode, records, records_of, to_arrow, with_positions
+from braidlog.objects.blob_store import BlobStore
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.format import BlockPlace, read_block
 from braidlog.objects.store import Store
@@ -73,7 +75,11 @@ class Replica:
         self.cache: BlockCache[pa.RecordBatch | Batch] = BlockCache(limits.CACHE_BYTES)
         self.littered = True  # something may have become unreachable since the last collection
         self.version = 0
-        self._readers = ThreadPoolExecutor(limits.READERS, thread_name_prefix="braidlog-reader")
+        distant = isinstance(store, BlobStore)
+        self._readers = ThreadPoolExecutor(
+            limits.STORE_READERS if distant else limits.READERS, thread_name_prefix="braidlog-reader"
+        )
+        self.aside = self._readers if distant else None  # who fetches side by side what takes long to come
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
         self._closed = False
@@ -420,6 +426,7 @@ class Replica:
                 pieces = self.pieces(log, low, high)
                 name = log.name
             try:
+                self._bring(pieces)
                 return of(pieces)
             except FileNotFoundError as error:
                 missing = error
@@ -432,6 +439,15 @@ class Replica:
                 raise Unavailable(f"log {name!r}, positions {low} to {high} cannot be read now: {error}") from error
             self._object_vanished()
         raise Corrupt(f"log {name!r}, positions {low} to {high}: an object is missing from the store: {missing}")
+
+    def _bring(self, pieces: list[Piece]) -> None:
+        """Have several blocks that are far away in the cache, which takes as long as one of them."""
+        if self.aside is None or len(pieces) < 2:
+            return
+        homes = {_home(piece): piece for piece in pieces if piece.place is not None and _home(piece) not in self.cache}
+        size = sum(piece.place.length for piece in homes.values() if piece.place is not None)
+        if len(homes) > 1 and size <= limits.STORE_READ_ASIDE_BYTES_MAX:
+            list(self.aside.map(partial(self._stored, keep=True), homes.values()))
 
     def _object_vanished(self) -> None:
         """A hook for replicas that follow a writer: catch up before planning again."""

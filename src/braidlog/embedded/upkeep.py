@@ -236,6 +236,7 @@ class Keeper:
         if writer.inline_bytes >= limits.PACK_BYTES or now - self._packed_at >= limits.PACK_AGE_S:
             self._try(upkeep.pack)
             self._packed_at = writer.clock.monotonic_s()
+            self._try(upkeep.expire)  # whoever waits for a decision does not wait for a slow store too
         self._try(upkeep.retain)
         self._try(upkeep.collect)
         if writer.version != self._seen:

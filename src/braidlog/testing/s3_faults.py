@@ -67,6 +67,8 @@ class S3Faults:
         self._down = False
         self._ended = threading.Event()
         self.requests: list[Request] = []
+        self._under_way = 0
+        self.most_under_way = 0  # at the same moment
         self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(limits.PROCESS_POLL_S,), name="s3-faults", daemon=True
@@ -126,6 +128,11 @@ class S3Faults:
                 return fault
         return None
 
+    def count(self, change: int) -> None:
+        with self._lock:
+            self._under_way += change
+            self.most_under_way = max(self.most_under_way, self._under_way)
+
     def wait(self, fault: Fault | None) -> None:
         """As long as the fault says, or until the proxy is closed."""
         if fault in ("delay", "hold response"):
@@ -156,12 +163,16 @@ def _handler_of(proxy: S3Faults) -> type[BaseHTTPRequestHandler]:
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             fault = proxy.fate(self.command, self.path)
-            if fault == "drop request":
-                self._hang_up()
-            elif fault == "slow down":
-                self._answer(503, {"Content-Type": "application/xml"}, _BUSY)
-            else:
-                self._relay(fault, body)
+            proxy.count(1)
+            try:
+                if fault == "drop request":
+                    self._hang_up()
+                elif fault == "slow down":
+                    self._answer(503, {"Content-Type": "application/xml"}, _BUSY)
+                else:
+                    self._relay(fault, body)
+            finally:
+                proxy.count(-1)
 
         def _relay(self, fault: Fault | None, body: bytes) -> None:
             if fault == "delay":
