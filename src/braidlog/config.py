@@ -244,6 +244,13 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
             (Address("127.0.0.1", port),),
         ),
         Setting("http", "Where to answer /health and /metrics over HTTP.", OneAddress()),
+        Setting(
+            "insecure",
+            "Listen also where other machines can connect, without TLS and without asking who they are: whoever "
+            "reaches the port may read, write and drop every log.",
+            Flag(),
+            False,
+        ),
         Setting("tls_cert", "The certificate of this process, as PEM: it speaks TLS.", File()),
         Setting("tls_key", "The key that belongs to it, as PEM.", File()),
         Setting(
@@ -259,13 +266,6 @@ def _of_every_role(port: int) -> tuple[Setting, ...]:
             False,
         ),
         Setting("audit_file", "Append a line of JSON for every decision and change of tokens, allowed or not.", File()),
-        Setting(
-            "insecure",
-            "Listen also where other machines can connect, without TLS and without asking who they are: whoever "
-            "reaches the port may read, write and drop every log.",
-            Flag(),
-            False,
-        ),
         Setting("name", "What this process calls itself. [default: its role and process id]"),
         Setting(
             "shutdown_grace_s",

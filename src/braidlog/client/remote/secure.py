@@ -28,7 +28,6 @@ class SecureSocket:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._lock = threading.Lock()
         self._scratch = memoryview(bytearray(_CHUNK_BYTES))
-        self._ended = False  # the peer sends no more
         self._shake_hands()
 
     def _shake_hands(self) -> None:
@@ -63,7 +62,6 @@ class SecureSocket:
                 self._incoming.write(self._scratch[:count])
             else:
                 self._incoming.write_eof()
-                self._ended = True
         return count
 
     def recv_into(self, buffer: memoryview) -> int:
