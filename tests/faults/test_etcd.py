@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,15 +15,18 @@ from pathlib import Path
 import pytest
 
 from braidlog import limits
+from braidlog.embedded.replica import Replica
+from braidlog.embedded.writer import absorb_frame, load_snapshot
 from braidlog.errors import Corrupt, InvalidArgument, OutcomeUnknown, Timeout, Unavailable
 from braidlog.metadata.etcd.client import Ambiguous, EtcdClient, NotSent, Tls
-from braidlog.metadata.etcd.codec import Get, Put, Txn, after_prefix
+from braidlog.metadata.etcd.codec import Get, Put, Txn, TxnAnswer, after_prefix
 from braidlog.metadata.etcd.following import EtcdFollower
 from braidlog.metadata.etcd.keys import Keys
 from braidlog.metadata.etcd.leadership import Candidacy, LeaderWatch, Term, leader
 from braidlog.metadata.etcd.log import EtcdLog
 from braidlog.metadata.home import Deposed
 from braidlog.metadata.log_follower import Superseded
+from braidlog.objects.store import FileStore
 from braidlog.testing.etcd import EtcdCluster
 from tests.faults.etcd_places import DEADLINE_S, PREFIX, Place, wait_until
 
@@ -257,6 +261,47 @@ def test_a_process_that_stood_still_past_its_lease_is_fenced(one: EtcdCluster, t
             child.kill()
 
 
+# --- answers that are lost -------------------------------------------------------------------------------------------
+
+
+class LossyClient(EtcdClient):
+    """Loses some transactions on their way, and the answers to others."""
+
+    def __init__(self, endpoints: list[str], rng: random.Random) -> None:
+        super().__init__(endpoints)
+        self._rng = rng
+        self.lost = 0
+
+    def txn(self, txn: Txn) -> TxnAnswer:
+        fate = self._rng.random()
+        if fate < 0.15:
+            self.lost += 1
+            raise Ambiguous("lost on its way")
+        answer = super().txn(txn)
+        if fate < 0.4:
+            self.lost += 1
+            raise Ambiguous("the answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_done_though_its_answer_was_lost_is_done_once(place: Place, one: EtcdCluster, seed: int) -> None:
+    with contextlib.closing(LossyClient(one.endpoints, random.Random(seed))) as client:
+        term = place.win(client)
+        log, _, _ = place.open_log(client, term)
+        payloads = [b"%d" % number for number in range(50)] + [bytes(2 * limits.ETCD_PIECE_BYTES_MAX)]
+        assert [log.append(payload) for payload in payloads] == list(range(1, 52))
+        home = place.home(client, term)
+        for sequence in (10, 20, 30):
+            home.save(sequence, b"state at %d" % sequence)
+        found = home.latest()
+        assert found is not None
+        assert (found[0], bytes(found[1])) == (30, b"state at 30")
+        assert place.open_log(client, term)[1] == list(enumerate(payloads, 1))
+        assert client.lost > 10
+        term.resign()
+
+
 # --- members that fail -----------------------------------------------------------------------------------------------
 
 
@@ -406,6 +451,25 @@ def test_a_follower_tells_everything_once_and_begins_again_behind_a_snapshot(
     assert late.catch_up(DEADLINE_S) == [(4, b"four"), (6, b"six")]
     assert late.head() == late.last_sequence == 6
     late.close()
+
+
+def test_a_replica_is_made_of_what_a_follower_tells(place: Place, client: EtcdClient) -> None:
+    with place.writing() as writing:
+        orders = writing.braid.create("orders")
+        orders.append(b"one")
+        writing.writer.checkpoint()
+        fork = orders.cfork("what-if", promotable=True)
+        fork.append(b"two")
+        with contextlib.closing(EtcdFollower(client, place.prefix, place.blobs)) as follower:
+            after, forest, payloads = load_snapshot(follower.latest())
+            assert after > 0
+            replica = Replica(forest, payloads, FileStore(place.files), None)
+            assert fork.promote()
+            for sequence, payload in follower.catch_up(DEADLINE_S):
+                absorb_frame(replica, sequence, payload)
+            log_id = replica.find("orders")
+            assert [record.value for record in replica.read(log_id, 0, None, None, None)] == [b"one", b"two"]
+            assert replica.forest.applied == writing.writer.forest.applied
 
 
 def test_a_follower_that_is_too_far_behind_is_told_so(tmp_path: Path) -> None:

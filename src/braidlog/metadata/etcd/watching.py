@@ -5,6 +5,7 @@ Every change of the watched keys is told once, in order, from one thread, and is
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TypeAlias
@@ -14,6 +15,8 @@ from braidlog.errors import Unavailable
 from braidlog.metadata.etcd import codec
 from braidlog.metadata.etcd.client import Ambiguous, Compacted, EtcdClient, WatchStream
 from braidlog.metadata.etcd.codec import Event
+
+_log = logging.getLogger("braidlog")
 
 OnEvents: TypeAlias = Callable[[tuple[Event, ...]], object]
 
@@ -67,7 +70,9 @@ class Watch:
                     if start is None:
                         return
                     self._next = start
-            except (Unavailable, Ambiguous) as failure:
+            except Exception as failure:
+                if not isinstance(failure, Unavailable | Ambiguous):
+                    _log.exception("what a watch on etcd told was not taken well; it goes on behind that")
                 wait = limits.ETCD_RETRY_S if not self.failing else limits.ETCD_BACKOFF_MAX_S
                 self.failing = str(failure)
             member += 1
