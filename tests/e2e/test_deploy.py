@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,7 +92,9 @@ SERVICES: dict[str, dict[str, Any]] = compose()["services"]
 OWN_SERVICES = {one: service for one, service in SERVICES.items() if service["image"].startswith("braidlog:")}
 
 
+@cache
 def resources() -> list[dict[str, Any]]:
+    """Nobody changes them."""
     return [found for path in MANIFESTS for found in yaml.safe_load_all(path.read_text())]
 
 
