@@ -177,7 +177,8 @@ def test_the_linter_has_nothing_to_say_about_the_image() -> None:
 
 
 def test_compose_follows_its_schema() -> None:
-    jsonschema.Draft7Validator(get_builtin_schema("vendor.compose-spec")).validate(compose())
+    schema = get_builtin_schema("vendor.compose-spec")
+    jsonschema.validators.validator_for(schema)(schema).validate(compose())
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
