@@ -71,6 +71,7 @@ class BrokerService(Service):
         *,
         clock: Clock | None = None,
         pace: Pace | None = None,
+        store: Store | None = None,
     ) -> None:
         self.role = "broker"
         self.objects: str | None = None
@@ -96,7 +97,7 @@ class BrokerService(Service):
         self._going = False
         self._epoch = NONE
         self._objects_named = 0
-        self._store: Store | None = None
+        self._store = store  # if none is given, the folder that the metadata names
         self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
         self._kin: dict[int, m.Kin] = {}
         self._pace = pace or Pace()
