@@ -23,7 +23,7 @@ class Faults:
         self._rng = cluster.world.rng
         draw = self._rng.randrange
         self.budget: dict[str, int] = {
-            "cut": draw(10, 24),
+            "cut": draw(12, 30),
             "part": draw(2, 6),
             "kill leader": draw(1, 3),
             "pause leader": draw(0, 3),
@@ -79,9 +79,14 @@ class Faults:
         self._world.after(low + self._rng.random() * (high - low), undo)
 
     def _cut(self) -> None:
+        """One that is at work, if there is one, and best before an answer arrives."""
         connections = self._cluster.network.connections
-        if connections:
-            self._cluster.network.cut(self._rng.choice(connections))
+        answering = [one for one in connections if one.ends[0].expects]
+        working = [one for one in connections if one.ends[1].expects]
+        for choice in (answering, working, connections):
+            if choice and (choice is connections or self._rng.random() < 0.7):
+                self._cluster.network.cut(self._rng.choice(choice))
+                return
 
     def _part(self) -> None:
         """Some hosts from all others; the leader, or a single one from what it needs most, more often than others."""

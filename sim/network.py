@@ -193,6 +193,11 @@ class End(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    @property
+    def expects(self) -> int:
+        """How much is on its way here."""
+        return len(self._arriving)
+
     def set_write_buffer_limits(self, high: Any = None, low: Any = None) -> None:
         """Nobody here sends as much as that."""
 

@@ -51,11 +51,12 @@ class Client:
         self.process = Process(self._world, self.host)
         cluster.network.join(self.process)
         self.process.loop.post(self._begin, workers)
-        self._verbs: list[tuple[int, Callable[[str], Awaitable[None]]]] = [
+        self._verbs: list[tuple[int, Callable[[str], Awaitable[Any]]]] = [
             (30, self._append),
             (8, self._append_large),
             (6, self._append_conditionally),
             (5, self._append_in_sequence),
+            (5, self._append_pipelined),
             (16, self._read),
             (8, self._tail),
             (5, self._cfork),
@@ -87,7 +88,7 @@ class Client:
             try:
                 await verb(name)
             except DESPITE as error:
-                self._world.tell(name, f"{verb.__name__[1:]}: {type(error).__name__}")
+                self._world.tell(name, f"{verb.__name__[1:]}: {type(error).__name__}: {error}")
             else:
                 self._world.tell(name, verb.__name__[1:])
         self.busy -= 1
@@ -149,9 +150,25 @@ class Client:
     async def _append_in_sequence(self, name: str) -> None:
         await self._append_batch(name, 1, writer=self.host, sequence=next(self._sequences))
 
+    async def _append_pipelined(self, name: str) -> None:
+        """Two, sent one behind the other: a large one, which takes longer to be stored, and a small one."""
+        log = self._some_log()
+        await self.link_for(log[1])  # so that neither has to wait for it
+        loop = asyncio.get_running_loop()
+        large = self._append_batch(name, 1, self._rng.randrange(*LARGE_BYTES), log=log)
+        sent = [loop.create_task(self._position(call)) for call in (large, self._append_batch(name, 1, log=log))]
+        self._cluster.sent(name, log[0], [await call for call in sent])
+
+    @staticmethod
+    async def _position(call: Awaitable[int | None]) -> int | None:
+        try:
+            return await call
+        except BraidError:
+            return None
+
     async def _append_batch(
         self, name: str, count: int, padding: int = 0, *, log: tuple[str, int] | None = None, **fields: Any
-    ) -> None:
+    ) -> int | None:
         log_name, log_id = log or self._some_log()
         number = next(self._names)
         marks = [f"{name}:{number}.{at}" for at in range(count)]
@@ -172,6 +189,7 @@ class Client:
                 call.answer(appended.first)
                 self._cluster.told(log_name, [(appended.first + at, mark) for at, mark in enumerate(marks)])
             self._cluster.counts["appends"] += 1
+        return None if appended.withheld or appended.first == NONE else appended.first
 
     async def _cfork(self, name: str) -> None:
         await self._fork(name, "cfork", promotable=False)

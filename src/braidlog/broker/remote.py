@@ -37,7 +37,7 @@ from braidlog.objects.store import FileStore, Store, object_name
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call
+from braidlog.wire.calls import Call, told_of
 from braidlog.wire.faults import error_of
 
 _log = logging.getLogger("braidlog.broker")
@@ -145,7 +145,7 @@ class BrokerService(Service):
             elif isinstance(request, m.Execute):
                 command = admission.change(request.command, caller.client, self._clock.now_us())
                 self._settle(caller)
-                self._gather(Item(command, 256, partial(_answer, reply), since=request.since))
+                self._gather(Item(command, 256, partial(_answer, reply), since=_since(caller, request)))
             elif isinstance(request, m.Read):
                 self.read(request, reply)
             elif isinstance(request, _PASSED_ON):
@@ -176,7 +176,7 @@ class BrokerService(Service):
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)
-        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, ask.since))
+        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, _since(caller, ask)))
         self._slow_down(caller, command)
 
     def _appended(self, command: c.Append, reply: Reply, result: c.Result | BraidError) -> None:
@@ -241,10 +241,12 @@ class BrokerService(Service):
             told = partial(self._gathering.stored, flush, None, [], refusal)
         self._cross(lambda: self._carry_out(told()))
 
-    def _bound(self, flush: Flush, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+    def _bound(self, flush: Flush, call: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
         results: list[c.Result | BraidError] | BraidError
         if isinstance(answer, m.Bound):
-            results = [error_of(result) if isinstance(result, m.Fault) else result for result in answer.results]
+            results = [
+                told_of(call, error_of(result)) if isinstance(result, m.Fault) else result for result in answer.results
+            ]
         elif isinstance(answer, BraidError):
             results = answer
         else:
@@ -372,6 +374,12 @@ class BrokerService(Service):
             self._tracking.update(log, stamp, self.seen)
             if stamp != GONE:
                 self._await(log, stamp)
+
+
+def _since(caller: Caller, request: m.Append | m.Execute) -> int:
+    """What its client had seen when it first sent this. It may have lost patience with us by the time when this is
+    bound, and have its answer from another broker: so we never say that it is new, only since when it can be there."""
+    return caller.seen if request.since == NONE else request.since
 
 
 def _nowhere(name: str, offset: int, length: int) -> memoryview:

@@ -431,6 +431,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(request, Status):
             reply(report(self._server), None)
         else:
+            self._caller.seen = self._conversation.seen
             self._service.handle(self._caller, request, body, reply)
 
     def _subscribe(self, number: int, request: Subscribe) -> None:

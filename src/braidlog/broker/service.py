@@ -32,12 +32,13 @@ class Standing(NamedTuple):
 class Caller:
     """Who asks: a client, over one connection."""
 
-    __slots__ = ("client", "floor", "name", "pause", "settled")
+    __slots__ = ("client", "floor", "name", "pause", "seen", "settled")
 
     def __init__(self, client: bytes, floor: int, name: str) -> None:
         self.client = client
         self.name = name
         self.floor = floor
+        self.seen = 0  # the commit index that it knew of when it sent what it asks for now
         self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
         self.settled = -1  # the floor that the forest was told; -1 before the first
 

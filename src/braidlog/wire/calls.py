@@ -4,7 +4,8 @@ Whoever drives it opens connections and tells it of bytes, losses and time; it g
 what is done in `finished`. Requests that were sent over a connection that broke are sent again over the next one, in
 their order. Looking and reading may be repeated freely; changes carry ids, and are sent again as such, so that they
 happen once. When the time of a change that may have arrived has passed, its outcome is unknown; of one that was never
-sent it is known that nothing happened.
+sent it is known that nothing happened. A server that cannot carry out a change now says so of its own copy only: one
+that was sent before, to whomever, may have happened, and its outcome is unknown as well.
 
 Subscriptions are not repeated here: they end with Lost, and whoever holds one knows where it was.
 """
@@ -39,7 +40,7 @@ class Lost(Unavailable):
 class Call:
     """One request on its way. `done` is called once by whoever drives; for a subscription, with every push."""
 
-    __slots__ = ("body", "deadline", "done", "number", "request", "sent", "since")
+    __slots__ = ("again", "body", "deadline", "done", "number", "request", "sent", "since")
 
     def __init__(self, number: int, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> None:
         self.number = number
@@ -48,6 +49,7 @@ class Call:
         self.deadline = deadline
         self.done = done
         self.sent = False  # it may have arrived
+        self.again = False  # it was sent more than once, and more than one of them may have arrived
         self.since = NONE  # what was seen when it was first sent
 
     @property
@@ -169,6 +171,7 @@ class Calls:
         request = call.request
         if isinstance(request, Change):
             if call.sent:
+                call.again = True
                 request = msgspec.structs.replace(request, since=call.since)
             else:
                 call.since = self.seen
@@ -188,7 +191,7 @@ class Calls:
                 raise Malformed(f"the server refuses the connection: {fault.message}")
             found = self._calls.get(frame.number)
             if found is not None:
-                self._finish(found, error_of(fault), _NOTHING)
+                self._finish(found, told_of(found, error_of(fault)), _NOTHING)
             return
         if frame.kind not in (Kind.ANSWER, Kind.PUSH):
             raise Malformed(f"a {frame.kind.name} is nothing that a server sends")
@@ -240,6 +243,17 @@ class Calls:
                 request_id=asked.hex(),
             )
         return Unavailable(f"{why}; nothing was changed by this call: is the service up?")
+
+
+def told_of(call: Call, error: BraidError) -> BraidError:
+    """What an error of a server says about all that was sent of a call."""
+    if not (call.again and call.change and isinstance(error, Unavailable)):
+        return error
+    asked: bytes = b"" if isinstance(call.request, Bind) else getattr(call.request.command, "request", b"")
+    return OutcomeUnknown(
+        f"it was sent before, and may have happened then; this time: {error}; ask resolve() with its request id",
+        request_id=asked.hex(),
+    )
 
 
 def _number_of(request: Append | Execute | Bind) -> int:
