@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MARK = b"|"  # what stands before it in a value is what the value is known by
 LARGE_BYTES = (1200, 3500)
 PAUSE_S = 0.02
+PIPELINED_S = 0.004  # at most, between two calls of which the second does not wait for the first
 DESPITE = (BraidError,)
 
 
@@ -155,9 +156,12 @@ class Client:
         log = self._some_log()
         await self.link_for(log[1])  # so that neither has to wait for it
         loop = asyncio.get_running_loop()
-        large = self._append_batch(name, 1, self._rng.randrange(*LARGE_BYTES), log=log)
-        sent = [loop.create_task(self._position(call)) for call in (large, self._append_batch(name, 1, log=log))]
-        self._cluster.sent(name, log[0], [await call for call in sent])
+        large = loop.create_task(
+            self._position(self._append_batch(name, 1, self._rng.randrange(*LARGE_BYTES), log=log))
+        )
+        await asyncio.sleep(self._rng.random() * PIPELINED_S)
+        small = loop.create_task(self._position(self._append_batch(name, 1, log=log)))
+        self._cluster.sent(name, log[0], [await large, await small])
 
     @staticmethod
     async def _position(call: Awaitable[int | None]) -> int | None:
