@@ -12,8 +12,10 @@ from sim import etcd, store
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
+    from sim.leader import Metadata
 
 GAP_S = (0.01, 0.25)  # between two
+OPENING_S = 0.03  # about what a leader takes to open
 
 
 class Faults:
@@ -27,6 +29,7 @@ class Faults:
             "part": draw(2, 6),
             "kill leader": draw(1, 3),
             "pause leader": draw(0, 3),
+            "pause opener": draw(0, 4),
             "revoke lease": draw(0, 2),
             "kill broker": draw(1, 4),
             "pause broker": draw(0, 3),
@@ -46,6 +49,8 @@ class Faults:
             "slow store": self._slow_store,
             "log outage": self._log_outage,
         }
+        for member in cluster.metadata:
+            member.on_elected = self._elected
         self._world.tell("faults", ", ".join(f"{name} {count}" for name, count in self.budget.items()))
         self._plan()
 
@@ -54,7 +59,7 @@ class Faults:
         self._world.after(low + self._rng.random() * (high - low), self._strike)
 
     def _strike(self) -> None:
-        left = [name for name, count in self.budget.items() for _ in range(count)]
+        left = [name for name, count in self.budget.items() for _ in range(count) if name in self._strikes]
         if self._cluster.winding_down or not left:
             return
         name = self._rng.choice(left)
@@ -113,6 +118,14 @@ class Faults:
         leader = self._cluster.leader
         if leader is not None:
             leader.process.pause(0.1 + self._rng.random() * 2.0)
+
+    def _elected(self, member: Metadata) -> None:
+        """A leader that stops while it opens, and does not know that others did not."""
+        if self.budget["pause opener"] and not self._cluster.winding_down and self._rng.random() < 0.7:
+            self.budget["pause opener"] -= 1
+            self._world.counts["pause opener"] += 1
+            pause_s = 0.8 + self._rng.random() * 1.5
+            self._world.after(self._rng.random() * OPENING_S, lambda: member.process.pause(pause_s))
 
     def _revoke(self) -> None:
         entry = self._cluster.etcd.leader

@@ -80,6 +80,7 @@ class Metadata:
         self._elections = 0
         self.term: Term | None = None
         self.writer: Writer | None = None  # while it leads
+        self.on_elected: Callable[[Metadata], None] = lambda _: None
         self.start()
 
     def start(self) -> None:
@@ -101,6 +102,7 @@ class Metadata:
             if term is not None:
                 self._world.counts["elections"] += 1
                 self._world.tell(self.host, f"leads with term {term.revision}")
+                self.on_elected(self)
                 self._lead(term)
             self._world.sleep(POLL_S * (0.5 + self._world.rng.random()))
 

@@ -154,14 +154,17 @@ class Client:
     async def _append_pipelined(self, name: str) -> None:
         """Two, sent one behind the other: a large one, which takes longer to be stored, and a small one."""
         log = self._some_log()
-        await self.link_for(log[1])  # so that neither has to wait for it
+        link = await self.link_for(log[1])  # so that neither has to wait for it
+        resent = link.resent
         loop = asyncio.get_running_loop()
         large = loop.create_task(
             self._position(self._append_batch(name, 1, self._rng.randrange(*LARGE_BYTES), log=log))
         )
         await asyncio.sleep(self._rng.random() * PIPELINED_S)
         small = loop.create_task(self._position(self._append_batch(name, 1, log=log)))
-        self._cluster.sent(name, log[0], [await large, await small])
+        positions = [await large, await small]
+        if link.resent == resent:  # else they went two ways, and each on its own
+            self._cluster.sent(name, log[0], positions)
 
     @staticmethod
     async def _position(call: Awaitable[int | None]) -> int | None:

@@ -32,6 +32,7 @@ class ClientLink:
         self._heard = 0.0
         self._pinged = False
         self._flushing = False
+        self.resent = 0  # changes that were sent over more than one connection
         self._tasks = [self._loop.create_task(self._run()), self._loop.create_task(self._tick())]
 
     @property
@@ -127,6 +128,7 @@ class ClientLink:
         while self._calls.finished:
             finished, self._calls.finished = self._calls.finished, []
             for call, answer, body in finished:
+                self.resent += call.again
                 call.done(call, answer, body)
 
     def _flush_soon(self) -> None:

@@ -21,7 +21,7 @@ class MetadataLink:
     def __init__(self, host: str, port: int, client: bytes, name: str) -> None:
         self.host = host
         self.port = port
-        self._calls = Calls(client, name)
+        self._calls = Calls(client, name, client)  # what an older connection still carries is not to be read any more
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event = asyncio.Event()
