@@ -1,4 +1,4 @@
-"""Play seeds: `python -m sim --seed 7 --trace run.txt`, `python -m sim --seeds 0..500`, `python -m sim --minutes 10`."""
+"""Play seeds: `python -m sim --seed 7 --trace run.txt`, `python -m sim --seeds 0..500`, or `--minutes 10`."""
 
 from __future__ import annotations
 

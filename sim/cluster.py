@@ -84,7 +84,7 @@ class Cluster:
         self.network = Network(world)
         self.network.resolve = self._resolve
         self.etcd = Etcd(world)
-        self.etcd.on_put = self._put
+        self.etcd.on_put = lambda _, value: self._put(value)
         self.objects = Objects(world)
         self.objects.on_delete = self._checked(lambda name: self.objects_kept.deleted(name))
         self.shadow = Shadow(world.counts)
@@ -100,9 +100,7 @@ class Cluster:
         self._forks: dict[str, tuple[int, bool]] = {}
         self._trimmed: set[str] = set()
         self.winding_down = False
-        self.metadata = [
-            Metadata(world, self.network, self.etcd, self.objects, f"m{number}") for number in range(1, 4)
-        ]
+        self.metadata = [Metadata(world, self.network, self.etcd, self.objects, f"m{number}") for number in range(1, 4)]
         self.broker_hosts = [f"b{number}" for number in range(1, 4)]
         self.brokers = [Broker(world, self.network, self.objects, host) for host in self.broker_hosts]
         self.hosts = [member.host for member in self.metadata] + self.broker_hosts + ["c1", "c2"]
@@ -123,7 +121,7 @@ class Cluster:
         entry = self.etcd.leader
         return None if entry is None else str(entry.value[0])
 
-    def _put(self, key: str, value: Any) -> None:
+    def _put(self, value: Any) -> None:
         if isinstance(value, Frame):
             frame = value
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sim import etcd, store
 
 if TYPE_CHECKING:
+    from sim.actors.broker import Broker
     from sim.cluster import Cluster
     from sim.leader import Metadata
 
@@ -75,9 +76,10 @@ class Faults:
         cluster.objects.fail_chance = 0.0
         cluster.objects.delay_s = (0.001, 0.003)
         cluster.etcd.drop_chance = 0.0
-        for process in [*cluster.metadata, *cluster.brokers]:
-            if not process.process.alive:
-                process.start()
+        for member in cluster.metadata:
+            _revive(member)
+        for broker in cluster.brokers:
+            _revive(broker)
 
     def _for_a_while(self, seconds: tuple[float, float], undo: Callable[[], None]) -> None:
         low, high = seconds
@@ -112,7 +114,7 @@ class Faults:
         leader = self._cluster.leader
         if leader is not None:
             leader.kill()
-            self._for_a_while((0.1, 1.0), lambda: leader.process.alive or leader.start())
+            self._for_a_while((0.1, 1.0), lambda: _revive(leader))
 
     def _pause_leader(self) -> None:
         leader = self._cluster.leader
@@ -136,7 +138,7 @@ class Faults:
         broker = self._rng.choice(self._cluster.brokers)
         if broker.process.alive:
             broker.kill()
-            self._for_a_while((0.05, 2.0), lambda: broker.process.alive or broker.start())
+            self._for_a_while((0.05, 2.0), lambda: _revive(broker))
 
     def _pause_broker(self) -> None:
         self._rng.choice(self._cluster.brokers).process.pause(0.1 + self._rng.random() * 2.0)
@@ -167,3 +169,8 @@ class Faults:
             server.drop_chance = min(server.drop_chance, 0.004)
 
         self._for_a_while((0.1, 1.0), over)
+
+
+def _revive(member: Metadata | Broker) -> None:
+    if not member.process.alive:
+        member.start()

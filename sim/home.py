@@ -1,4 +1,4 @@
-"""Where a leader's forest lives here: the command log and the name of the newest snapshot in etcd, all else in the store.
+"""Where a leader's forest lives here: the command log and the snapshots' names in etcd, all else in the store.
 
 Every change of a key is fenced: it happens only while the leader's key is the one that this leader made, and appends
 also only right behind the frame that this leader believes to be the last. A request that was not answered is sent again
@@ -60,7 +60,7 @@ class SimLog:
     def append(self, payload: Payload) -> int:
         sequence = self.last_sequence + 1
         self._written += 1
-        frame = Frame(sequence, self._term, f"{self._owner}/{self._written}", bytes(payload))
+        frame = Frame(sequence, self._term, f"{self._owner}/{self._written}", _whole(payload))
         compares = [Compare("leader", FENCE, self._term), Compare("head", "mod_revision", self._head_revision)]
         puts = [Put("head", sequence), Put(slot(sequence), frame)]
         for _ in range(RETRIES):
@@ -74,7 +74,7 @@ class SimLog:
             if there is not None and there.value.batch == frame.batch:
                 self._head_revision = there.mod_revision
                 self.last_sequence = sequence
-                self.bytes_since_roll += len(payload)
+                self.bytes_since_roll += len(frame.payload)
                 return sequence
             self._on_lost("fenced")
             raise OutcomeUnknown("another leader has taken over", request_id="")
@@ -131,13 +131,11 @@ class SimHome(Home):
     def save(self, sequence: int, payload: Payload) -> None:
         name = f"{self._term}-{sequence}"
         try:
-            self._objects.save_snapshot(name, bytes(payload))
+            self._objects.save_snapshot(name, _whole(payload))
         except OSError as error:
             raise Unavailable(f"the snapshot cannot be stored: {error}") from error
         compares, puts = [Compare("leader", FENCE, self._term)], [Put("snapshot", (sequence, name))]
-        answer = _patiently(
-            self._client, f"snapshot {sequence}", lambda: self._etcd.txn(compares, puts, ["snapshot"])
-        )
+        answer = _patiently(self._client, f"snapshot {sequence}", lambda: self._etcd.txn(compares, puts, ["snapshot"]))
         there = answer.found.get("snapshot")
         if there is None or there.value != (sequence, name):
             self._on_lost("fenced at a snapshot")
@@ -145,6 +143,10 @@ class SimHome(Home):
 
     def drop_before(self, sequence: int) -> None:
         """Each takes the place of the one before."""
+
+
+def _whole(payload: Payload) -> bytes:
+    return bytes(payload) if isinstance(payload, bytes | bytearray | memoryview) else b"".join(payload)
 
 
 def _head(etcd: Etcd) -> tuple[int, int]:

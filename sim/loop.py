@@ -92,14 +92,14 @@ class Loop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         del context
         handle = Handle(self._world.now)
         self._ready.append((handle, callback, args))
         self._kick()
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         del context
         handle = Handle(self._world.now)
         if self._process.alive and not self._world.closing:
@@ -107,10 +107,10 @@ class Loop(asyncio.AbstractEventLoop):
             self._kick(self._world.rng.random() * THREAD_WAKE_S)
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.call_at(self._world.now + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         del context
         handle = Handle(when)
         self._world.at(when, lambda: self._ripe(handle, callback, args))

@@ -270,9 +270,7 @@ def _ident() -> int:
     return fiber.number if isinstance(fiber, Fiber) else 0
 
 
-THREADING = SimpleNamespace(
-    Lock=Lock, RLock=RLock, Condition=Condition, Event=Event, Thread=Thread, get_ident=_ident
-)
+THREADING = SimpleNamespace(Lock=Lock, RLock=RLock, Condition=Condition, Event=Event, Thread=Thread, get_ident=_ident)
 _THREADED: list[ModuleType] = [committer, storing, upkeep, writer, replica, local]
 _POOLED: list[ModuleType] = [storing, replica, local, remote]
 

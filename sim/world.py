@@ -191,7 +191,7 @@ class Process:
         self.fibers: list[Fiber] = []
         self.skew_us = world.rng.randrange(-40_000, 40_000)  # of its clock on the wall
         self.on_kill: list[Callable[[], None]] = []
-        self.loop = Loop(self)
+        self.loop = Loop(self)  # type: ignore[abstract]
         self.loop.start()
         world.processes.append(self)
 

@@ -1,7 +1,7 @@
 """A client process: a few logical clients that share its connections and call one thing after the other.
 
-What is called is up to chance; what was called and answered goes into the history, and every record that was seen to the
-checkers. Where a log is asked for is decided as `braidlog.client.remote.routes` does.
+What is called is up to chance; what was called and answered goes into the history, and every record that was seen to
+the checkers. Where a log is asked for is decided as `braidlog.client.remote.routes` does.
 """
 
 from __future__ import annotations
@@ -182,7 +182,13 @@ class Client:
         batch = Batch([mark.encode() + MARK + b"x" * padding for mark in marks], timestamps=self.process.now_us())
         self._cluster.written(log_name, marks)
         command = c.Append(
-            log_id, count, batch.size, batch.least_timestamp, batch.greatest_timestamp, request=self._request(), **fields
+            log_id,
+            count,
+            batch.size,
+            batch.least_timestamp,
+            batch.greatest_timestamp,
+            request=self._request(),
+            **fields,
         )
         block = command.size > limits.WIRE_BLOCK_BYTES_MIN
         body: bytes | memoryview = memoryview(to_arrow([batch]).serialize()).cast("B") if block else encode(batch)

@@ -1,7 +1,7 @@
-"""What anybody was told of a position is true for ever: nothing acknowledged is lost, and no position shows two records.
+"""What anybody was told of a position is true for ever: nothing acknowledged is lost, none shows two records.
 
-A promoted fork's positions are its parent's from then on. What was trimmed or squashed cannot be looked at any more, but
-while it could be, it did not change.
+A promoted fork's positions are its parent's from then on. What was trimmed or squashed cannot be looked at any more,
+but while it could be, it did not change.
 """
 
 from __future__ import annotations

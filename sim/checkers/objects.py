@@ -30,17 +30,23 @@ class ObjectsKept:
         if known.condemned == NONE:
             raise Violated(f"object {name} is deleted, and logs refer to it")
         if self._world.now_us() - known.condemned < self._grace_us - SKEW_US:
-            raise Violated(f"object {name} is deleted {self._world.now_us() - known.condemned} us after it was condemned")
+            raise Violated(
+                f"object {name} is deleted {self._world.now_us() - known.condemned} us after it was condemned"
+            )
 
     @property
     def quiet(self) -> bool:
         """Whether everything there is is referred to, and the other way round."""
         known = self._shadow.forest.space.objects
-        return set(self._objects.objects) == {name for name, one in known.items() if one.condemned == NONE} == set(known)
+        return (
+            set(self._objects.objects) == {name for name, one in known.items() if one.condemned == NONE} == set(known)
+        )
 
     def finish(self) -> None:
         known = self._shadow.forest.space.objects
-        missing = sorted(name for name, one in known.items() if one.condemned == NONE and name not in self._objects.objects)
+        missing = sorted(
+            name for name, one in known.items() if one.condemned == NONE and name not in self._objects.objects
+        )
         if missing:
             raise Violated(f"objects that logs refer to are gone: {missing}")
         if not self.quiet:

@@ -213,7 +213,7 @@ class Oracle:
         if known is not None:
             return known
         if isinstance(command, c.Again) and request:
-            # Nothing is ever forgotten here, so what is not known never happened, unless its sender settled it long ago.
+            # Nothing is ever forgotten here, so what is not known never happened, unless it was settled long ago.
             settled = int.from_bytes(request[8:], "big") < self.floors.get(request[:8], 0)
             if settled and self.applied - command.since > limits.YOUNG_COMMANDS:
                 return Refused(e.OutcomeUnknown, request.hex()).answer

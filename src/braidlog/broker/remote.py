@@ -176,7 +176,9 @@ class BrokerService(Service):
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)
-        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, _since(caller, ask)))
+        self._gather(
+            Item(command, command.size + 256, partial(self._appended, command, reply), columns, _since(caller, ask))
+        )
         self._slow_down(caller, command)
 
     def _appended(self, command: c.Append, reply: Reply, result: c.Result | BraidError) -> None:
