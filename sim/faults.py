@@ -113,7 +113,7 @@ class Faults:
     def _kill_leader(self) -> None:
         leader = self._cluster.leader
         if leader is not None:
-            leader.kill()
+            leader.kill(silently=self._rng.random() < 0.3)
             self._for_a_while((0.1, 1.0), lambda: _revive(leader))
 
     def _pause_leader(self) -> None:
@@ -137,7 +137,7 @@ class Faults:
     def _kill_broker(self) -> None:
         broker = self._rng.choice(self._cluster.brokers)
         if broker.process.alive:
-            broker.kill()
+            broker.kill(silently=self._rng.random() < 0.3)
             self._for_a_while((0.05, 2.0), lambda: _revive(broker))
 
     def _pause_broker(self) -> None:

@@ -89,9 +89,9 @@ class Metadata:
         self._client = EtcdClient(self._etcd, self._network, self.process)
         self._world.spawn(self.process, self._contend, "contender", self._world.rng.random() * POLL_S)
 
-    def kill(self) -> None:
+    def kill(self, *, silently: bool = False) -> None:
         self.term = self.writer = None
-        self.process.kill()
+        self.process.kill(silently=silently)
 
     def _contend(self) -> None:
         while True:

@@ -57,7 +57,7 @@ class Network:
 
     def join(self, process: Process) -> None:
         process.loop.network = self
-        process.on_kill.append(lambda: self._killed(process))
+        process.on_kill.append(lambda silently: self._killed(process, silently))
 
     # --- who can reach whom --------------------------------------------------------------------------------------
 
@@ -120,13 +120,13 @@ class Network:
             end.lose_incoming()
             end.fall(self.delay())
 
-    def _killed(self, process: Process) -> None:
+    def _killed(self, process: Process, silently: bool) -> None:
         for host in [host for host, listener in self.listeners.items() if listener.process is process]:
             del self.listeners[host]
         for connection in list(self.connections):
             for end in connection.ends:
                 if end.process is process:
-                    end.vanish()
+                    end.vanish(silently)
 
 
 class Connection:
@@ -277,11 +277,12 @@ class End(asyncio.Transport):
         self._last_at = max(self._last_at, self._world.now + delay_s)
         self._world.at(self._last_at, self._ripe)
 
-    def vanish(self) -> None:
+    def vanish(self, silently: bool) -> None:
         """The process of this end is gone."""
         self.closed = True
         self.peer.lose_incoming()
-        self.peer._send(None)
+        if not silently:
+            self.peer._send(None)
         self.connection.over()
 
     def _lost(self) -> None:

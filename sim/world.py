@@ -190,7 +190,7 @@ class Process:
         self.deferred: list[Callable[[], None]] = []
         self.fibers: list[Fiber] = []
         self.skew_us = world.rng.randrange(-40_000, 40_000)  # of its clock on the wall
-        self.on_kill: list[Callable[[], None]] = []
+        self.on_kill: list[Callable[[bool], None]] = []
         self.loop = Loop(self)  # type: ignore[abstract]
         self.loop.start()
         world.processes.append(self)
@@ -201,11 +201,12 @@ class Process:
     def leave(self) -> None:
         self.loop.leave()
 
-    def kill(self) -> None:
+    def kill(self, *, silently: bool = False) -> None:
+        """With `silently` its machine went away too: nobody is told that its connections are gone."""
         if self.alive:
             self.alive = False
             for call in self.on_kill:
-                call()
+                call(silently)
 
     def pause(self, seconds: float) -> None:
         if not self.paused and self.alive:

@@ -28,9 +28,9 @@ class Broker:
         self._network.join(self.process)
         self.process.loop.post(self._begin)
 
-    def kill(self) -> None:
+    def kill(self, *, silently: bool = False) -> None:
         self.service = None
-        self.process.kill()
+        self.process.kill(silently=silently)
 
     def _begin(self) -> None:
         store = StoreClient(self._objects, self._network, self.process)

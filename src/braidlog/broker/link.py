@@ -1,4 +1,8 @@
-"""A broker's connection to the metadata: `Calls` driven by the loop. It opens again by itself when it breaks."""
+"""A broker's connection to the metadata: `Calls` driven by the loop. It opens again by itself when it breaks.
+
+One that says nothing while it owes an answer is asked whether it is there, and given up if it does not answer that: its
+machine may be gone without a word, and another one lead by now.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, cast
 from braidlog import limits
 from braidlog.wire.calls import Call, Calls, Done
 from braidlog.wire.frames import Malformed
-from braidlog.wire.messages import Note, Request, Welcome
+from braidlog.wire.messages import Note, Ping, Request, Welcome
 
 _log = logging.getLogger("braidlog.broker")
 
@@ -26,6 +30,8 @@ class MetadataLink:
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event = asyncio.Event()
         self._flushing = False
+        self._heard = 0.0  # when it last said something
+        self._pinged = False
         self._closed = False
         self._calls.on_greeted = lambda welcome: self.on_connected(welcome)
         self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
@@ -81,13 +87,29 @@ class MetadataLink:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(limits.LINK_TICK_S)
+            self._mind_silence()
             self._calls.expire(self._loop.time(), "the metadata did not answer in time")
             self._hand_out()
+
+    def _mind_silence(self) -> None:
+        if self._transport is None or not len(self._calls):
+            return
+        silent_s = self._loop.time() - self._heard
+        if silent_s > limits.SILENCE_S:
+            _log.warning("metadata at %s:%d said nothing for %.1f s and is given up", self.host, self.port, silent_s)
+            self._transport.abort()
+        elif silent_s > limits.PING_S and not self._pinged:
+            self._pinged = True
+            self.call(Ping(), self._ponged, timeout=limits.SILENCE_S)
+
+    def _ponged(self, *_: object) -> None:
+        self._pinged = False
 
     # --- what the protocol tells ---------------------------------------------------------------------------------
 
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._heard = self._loop.time()
         self._calls.connected()
         self._flush()
 
@@ -96,6 +118,7 @@ class MetadataLink:
 
     def received(self, data: bytes | int) -> None:
         """Bytes arrived, or so many were put into the room."""
+        self._heard = self._loop.time()
         try:
             if isinstance(data, int):
                 self._calls.filled(data)
@@ -113,6 +136,7 @@ class MetadataLink:
 
     def lost(self) -> None:
         self._transport = None
+        self._pinged = False
         self._calls.lost()
         self._hand_out()
         self._ended.set()
