@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SIM_MINUTES ?= 10
 
 .PHONY: run test lint soak torture bench clean
 
@@ -19,6 +20,7 @@ lint: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak
+	$(BIN)/python -m sim --seed 100000 --minutes $(SIM_MINUTES)
 
 # A replicated cluster of real processes, tormented for MINUTES; prints the tally.
 torture: $(READY)

@@ -42,6 +42,7 @@ TLS_HANDSHAKE_S: Final = 5.0
 SEGMENT_RUNS_MAX: Final = 65_536  # runs in one segment of an index before a new one is begun
 TOUR_DEPTH_MIN: Final = 64  # trees deeper than this keep a balanced tour, shallower ones walk their path
 OUTCOMES_KEPT_MAX: Final = 4_096  # answered requests that can still be resolved, oldest forgotten first
+YOUNG_COMMANDS: Final = 4_096  # applied since a request was first sent, at most, for it to be new if it is not recalled
 DECIDED_OUTCOMES_KEPT_MAX: Final = 131_072  # the same of appends whose position a hold had withheld
 CLIENTS_KEPT_MAX: Final = 10_000  # clients whose outcomes are kept until they settle them, the longest silent go first
 CLIENT_OUTCOMES_KEPT_MAX: Final = 8_192  # of one client, beyond those above; the lowest numbers go first

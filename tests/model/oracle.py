@@ -108,6 +108,7 @@ class Oracle:
         self.newest_epoch = 0
         self.admitted: set[int] = set()
         self.floors: dict[bytes, int] = {}  # of clients
+        self.applied = 0
         self.blocks_made = 0
 
     # --- what can be asked ---------------------------------------------------------------------------------------
@@ -206,13 +207,15 @@ class Oracle:
 
     def apply(self, command: c.Command, records: Sequence[int] = ()) -> Answer:
         """Carry out a command. `records` are those of an append."""
+        self.applied += 1
         request: bytes = getattr(command, "request", b"")
         known = self.recall(request)
         if known is not None:
             return known
         if isinstance(command, c.Again) and request:
-            # Nothing is ever forgotten here, so what is not known never happened, unless its sender settled it.
-            if int.from_bytes(request[8:], "big") < self.floors.get(request[:8], 0):
+            # Nothing is ever forgotten here, so what is not known never happened, unless it was settled long ago.
+            settled = int.from_bytes(request[8:], "big") < self.floors.get(request[:8], 0)
+            if settled and self.applied - command.since > limits.YOUNG_COMMANDS:
                 return Refused(e.OutcomeUnknown, request.hex()).answer
             command = command.command
         try:

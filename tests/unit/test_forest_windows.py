@@ -144,12 +144,15 @@ def test_nonsense_is_not_settled(settle: c.Settle) -> None:
     assert isinstance(planted().apply(settle), InvalidArgument)
 
 
-def test_holds_are_foreseen_for_what_is_certainly_new() -> None:
+def test_holds_are_foreseen_for_what_is_certainly_new(monkeypatch: pytest.MonkeyPatch) -> None:
     forest = planted(c.Settle(ONE, 0), c.CFork(1, "side", 0), c.CFork(1, "trial", 0, promotable=True))
     blocked = c.Append(2, 1, 1, 0, 0, b"-", request=request(ONE, 0))
     with pytest.raises(Exception, match="blocked"):
         forest.check_holds(c.Again(blocked, 4))
     forest.apply(c.Settle(ONE, 1))
+    with pytest.raises(Exception, match="blocked"):  # settled, but it would be remembered if it had been applied
+        forest.check_holds(c.Again(blocked, 4))
+    monkeypatch.setattr(limits, "YOUNG_COMMANDS", 0)
     with pytest.raises(OutcomeUnknown):
         forest.check_holds(c.Again(blocked, 4))
     forest.check_holds(c.Again(c.Trim(1, 0, request(ONE, 2)), 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidlog.embedded.clock import SystemClock
-from braidlog.embedded.orphans import sweep_epoch
+from braidlog.embedded.orphans import sweep, sweep_epoch
 from braidlog.embedded.writer import Writer
 from braidlog.errors import ConditionFailed, InvalidArgument
 from braidlog.forest import commands as c
@@ -77,6 +77,19 @@ def test_reopening_leaves_what_an_uploader_has_not_registered_yet() -> None:
     writer.execute(c.Retire(epoch))
     assert sweep_epoch(writer.forest.space, writer.store, epoch) == [object_name(epoch, 1)]
     assert writer.store.list() == [object_name(epoch, 2)]
+    writer.close()
+
+
+def test_an_opener_that_was_overtaken_leaves_what_its_successors_stored() -> None:
+    """It may stop between its opening and its sweep, and go on when another one has opened and stored."""
+    files = MemoryFiles()
+    writer = Writer(DirectoryHome(files, "0" * 32, folder=None), SystemClock())
+    space = writer.forest.space
+    names = [object_name(epoch, 1) for epoch in (space.epoch - 1, space.newest_epoch + 1, space.newest_epoch + 2)]
+    for name in names:
+        writer.store.put(name, [memoryview(b"bytes")])
+    sweep(space, writer.store)
+    assert writer.store.list() == names[1:]
     writer.close()
 
 

@@ -43,7 +43,7 @@ class Line:
     def begin(self, request: m.Request, deadline: float = 100.0) -> Call:
         return self.calls.begin(request, b"", deadline, ignored)
 
-    def connect(self, *, seen: int = 0, welcome: bool = True) -> list[tuple[Kind, int, Any]]:
+    def connect(self, *, seen: int = 0, welcome: bool = True, role: str = "serve") -> list[tuple[Kind, int, Any]]:
         self._parser = Parser()
         self.calls.connected()
         greeting = b"".join(self.calls.out)
@@ -52,7 +52,7 @@ class Line:
         heard = self._heard(greeting[len(PREFACE) :])
         if welcome:
             self.calls.receive(PREFACE)
-            self.say(Kind.ANSWER, 0, WELCOME, seen=seen)
+            self.say(Kind.ANSWER, 0, m.Welcome("s", role, None, 1), seen=seen)
         return heard
 
     def say(self, kind: Kind, number: int, answer: m.Answer, *, seen: int = 0, body: bytes = b"") -> None:
@@ -157,6 +157,39 @@ def test_a_change_that_was_sent_and_not_answered_in_time_is_unknown_and_one_that
     [(call, error)] = line.finished()
     assert call is later
     assert isinstance(error, OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    ("role", "error", "told"),
+    [
+        ("serve", Unavailable("busy"), OutcomeUnknown),  # it took the first copy, perhaps
+        ("serve", Gone("squashed", end="squashed"), Gone),  # it would know of the first copy
+        ("broker", Unavailable("no room"), OutcomeUnknown),
+        ("broker", Gone("squashed", end="squashed"), OutcomeUnknown),  # another may bind the first copy later
+        ("broker", InvalidArgument("no name"), InvalidArgument),  # nobody takes that
+    ],
+)
+def test_a_refusal_says_nothing_about_what_was_sent_before(
+    line: Line, role: str, error: BraidError, told: type[BraidError]
+) -> None:
+    line.connect(role=role)
+    call = line.begin(append(7))
+    line.calls.lost()
+    line.connect(role=role)
+    line.say(Kind.ERROR, call.number, fault_of(error))
+    ((_, answer, _),) = line.calls.finished
+    assert type(answer) is told
+    if isinstance(answer, OutcomeUnknown):
+        assert answer.request_id == append(7).command.request.hex()
+
+
+@pytest.mark.parametrize("role", ["serve", "broker"])
+def test_a_refusal_of_what_was_sent_once_is_final(line: Line, role: str) -> None:
+    line.connect(role=role)
+    call = line.begin(append(7))
+    line.say(Kind.ERROR, call.number, fault_of(Unavailable("busy")))
+    ((_, answer, _),) = line.calls.finished
+    assert type(answer) is Unavailable
 
 
 def test_an_answer_to_what_was_given_up_is_nobodys(line: Line) -> None:

@@ -341,6 +341,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(request, Status):
             reply(report(self._server), None)
         else:
+            self._caller.seen = self._conversation.seen
             self._service.handle(self._caller, request, body, reply)
 
     def _identified(self, number: int, request: Hello, caller: Caller | BraidError, pause: float) -> None:
@@ -355,7 +356,6 @@ class Connection(asyncio.BufferedProtocol):
             self._server.greeted(self, self._link)
         self._caller = caller
         caller.pause = self._pause
-        caller.seen = lambda: self._conversation.seen
         service = self._service
         welcome = Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX)
         self._reply(number, welcome, None)

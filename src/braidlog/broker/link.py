@@ -1,4 +1,8 @@
-"""A broker's connection to the metadata: `Calls` driven by the loop. It opens again by itself when it breaks."""
+"""A broker's connection to the metadata: `Calls` driven by the loop. It opens again by itself when it breaks.
+
+One that says nothing while it owes an answer is asked whether it is there, and given up if it does not answer that: its
+machine may be gone without a word, and another one lead by now.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import tls
 from braidlog.wire.calls import Call, Calls, Done, Refused
 from braidlog.wire.frames import Malformed
-from braidlog.wire.messages import Note, Request, Welcome
+from braidlog.wire.messages import Note, Ping, Request, Welcome
 
 _log = logging.getLogger("braidlog.broker")
 
@@ -41,11 +45,14 @@ class MetadataLink:
         self._role = role
         self._tls = tls
         self._token = token
-        self._calls = Calls(client, name, token=token)
+        # Its own id as the link's: what an older connection still carries is not to be read any more.
+        self._calls = Calls(client, name, client, token=token)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event = asyncio.Event()
         self._flushing = False
+        self._heard = 0.0  # when it last said something
+        self._pinged = False
         self._closed = False
         self._tried = 0  # addresses, since the last that was what was wanted
         self._found = False
@@ -138,8 +145,23 @@ class MetadataLink:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(limits.LINK_TICK_S)
+            self._mind_silence()
             self._calls.expire(self._loop.time(), "the metadata did not answer in time")
             self._hand_out()
+
+    def _mind_silence(self) -> None:
+        if self._transport is None or not len(self._calls):
+            return
+        silent_s = self._loop.time() - self._heard
+        if silent_s > limits.SILENCE_S:
+            _log.warning("metadata at %s:%d said nothing for %.1f s and is given up", self.host, self.port, silent_s)
+            self._transport.abort()
+        elif silent_s > limits.PING_S and not self._pinged:
+            self._pinged = True
+            self.call(Ping(), self._ponged, timeout=limits.SILENCE_S)
+
+    def _ponged(self, *_: object) -> None:
+        self._pinged = False
 
     # --- what the protocol tells ---------------------------------------------------------------------------------
 
@@ -154,6 +176,7 @@ class MetadataLink:
 
     def made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._heard = self._loop.time()
         if self._token and (refusal := entry.token_refusal(entry.peer_of(transport))):
             self._refuse(InvalidArgument(refusal))
             return
@@ -165,6 +188,7 @@ class MetadataLink:
 
     def received(self, data: bytes | int) -> None:
         """Bytes arrived, or so many were put into the room."""
+        self._heard = self._loop.time()
         try:
             if isinstance(data, int):
                 self._calls.filled(data)
@@ -192,6 +216,7 @@ class MetadataLink:
 
     def lost(self) -> None:
         self._transport = None
+        self._pinged = False
         self._calls.lost()
         self._hand_out()
         self._ended.set()

@@ -143,7 +143,9 @@ class MetadataService(LocalService):
     def _refusal(self, commands: list[c.Command]) -> BraidError | None:
         """Whoever waits for a decision may try often: what is blocked now, and is all there is, writes nothing."""
         *rest, last = commands
-        if isinstance(last, c.Append | c.CFork | c.SFork) and all(isinstance(command, c.Settle) for command in rest):
+        asked = last.command if isinstance(last, c.Again) else last
+        if isinstance(asked, c.Append | c.CFork | c.SFork) and all(isinstance(command, c.Settle) for command in rest):
+            assert isinstance(last, c.Append | c.CFork | c.SFork | c.Again)
             try:
                 self._writer.check_holds(last)
             except BraidError as refusal:

@@ -76,7 +76,7 @@ class StandbyService(LocalService):
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         if type(request) not in self._looks and type(request) not in self._doors:
             reply(Unavailable(f"this is a standby: ask the leader{self._where()}"), None)
-        elif caller.seen() <= self.seen:
+        elif caller.seen <= self.seen:
             super().handle(caller, request, body, reply)
         else:
             self._wait(caller, partial(super().handle, caller, request, body, reply), reply)
@@ -88,7 +88,7 @@ class StandbyService(LocalService):
             self._behind.remove(entry)
             reply(Unavailable("this standby has not seen yet what you have: ask another metadata process"), None)
 
-        entry = (caller.seen(), self._loop.call_later(limits.STANDBY_PATIENCE_S, give_up), then)
+        entry = (caller.seen, self._loop.call_later(limits.STANDBY_PATIENCE_S, give_up), then)
         self._behind.append(entry)
 
     def _changed(self) -> None:

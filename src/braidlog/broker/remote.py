@@ -40,7 +40,7 @@ from braidlog.objects.store import FileStore, Store, object_name
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call, Done
+from braidlog.wire.calls import Call, Done, told_of
 from braidlog.wire.faults import error_of
 
 _log = logging.getLogger("braidlog.broker")
@@ -77,6 +77,7 @@ class BrokerService(Service):
         pace: Pace | None = None,
         token: str = "",
         tls: ssl.SSLContext | None = None,
+        store: Store | None = None,
     ) -> None:
         self.role = "broker"
         self.objects: str | None = None
@@ -102,7 +103,7 @@ class BrokerService(Service):
         self._going = False
         self._epoch = NONE
         self._objects_named = 0
-        self._store: Store | None = None
+        self._store = store  # if none is given, where the metadata says
         self._refusal: BraidError | None = None  # of the store
         self._aside: ThreadPoolExecutor | None = None  # who fetches side by side what takes long to come
         self._held: list[Flush] = []  # to be stored, once there is an epoch to store them in
@@ -214,9 +215,9 @@ class BrokerService(Service):
                 if isinstance(command, c.Promote | c.Squash | c.Drop | c.Trim) and command.log not in self._kin:
                     self.link.call(m.Kinship(command.log), partial(self._know, command.log))  # so that it has a name
                 self._settle(caller)
-                self._gather(Item(command, 256, partial(_answer, reply), since=request.since))
+                self._gather(Item(command, 256, partial(_answer, reply), since=_since(caller, request)))
             elif isinstance(request, m.Read):
-                self.link.seen = caller.seen()
+                self.link.seen = caller.seen
                 self.read(request, reply)
             elif isinstance(request, _PASSED_ON):
                 self._pass_on(request, reply)
@@ -257,7 +258,9 @@ class BrokerService(Service):
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)
-        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, ask.since))
+        self._gather(
+            Item(command, command.size + 256, partial(self._appended, command, reply), columns, _since(caller, ask))
+        )
         self._slow_down(caller, command)
 
     def _appended(self, command: c.Append, reply: Reply, result: c.Result | BraidError) -> None:
@@ -324,10 +327,12 @@ class BrokerService(Service):
             told = partial(self._gathering.stored, flush, None, [], refusal)
         self._cross(lambda: self._carry_out(told()))
 
-    def _bound(self, flush: Flush, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
+    def _bound(self, flush: Flush, call: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
         results: list[c.Result | BraidError] | BraidError
         if isinstance(answer, m.Bound):
-            results = [error_of(result) if isinstance(result, m.Fault) else result for result in answer.results]
+            results = [
+                told_of(call, error_of(result)) if isinstance(result, m.Fault) else result for result in answer.results
+            ]
         elif isinstance(answer, BraidError):
             results = answer
         else:
@@ -491,6 +496,12 @@ class BrokerService(Service):
 def _store_at(objects: str) -> Store:
     """Where the metadata says that objects are: a folder, or a store elsewhere."""
     return open_store(objects) if is_location(objects) else FileStore(OsFiles(Path(objects).parent))
+
+
+def _since(caller: Caller, request: m.Append | m.Execute) -> int:
+    """What its client had seen when it first sent this. It may have lost patience with us by the time when this is
+    bound, and have its answer from another broker: so we never say that it is new, only since when it can be there."""
+    return caller.seen if request.since == NONE else request.since
 
 
 def _answer(reply: Reply, result: c.Result | BraidError) -> None:

@@ -83,7 +83,7 @@ async def run(
         doors = [stack.enter_context(contextlib.closing(await _take(address, open_to_all))) for address in listen]
         if insecure:
             _log.warning(Event("insecure", note=_INSECURE))
-        aside = None if http is None else stack.enter_context(contextlib.closing(await _take(http, insecure)))
+        aside = None if http is None else stack.enter_context(contextlib.closing(await _take(http, open_to_all)))
         stack.push_async_callback(asyncio.get_running_loop().run_in_executor, None, release)
         service = await _made(make_service, doors[0].address, ending)
         if service is None:

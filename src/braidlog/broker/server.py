@@ -38,7 +38,7 @@ class Server:
         self.name = name
         self.entry = entry or Entry()
         self.pauses = entering.Pauses()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.bytes_in_flight = 0
         self.requests = 0
         self.scratch = memoryview(bytearray(limits.RECEIVE_BYTES))  # for what arrives, until its connection has a copy
@@ -109,7 +109,7 @@ class Server:
 
     def arrived(self, connection: Connection) -> bool:
         """A new connection; says whether it may stay."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         return not self._ending
 
     def greeted(self, connection: Connection, link: bytes) -> None:
@@ -120,7 +120,7 @@ class Server:
             older.abort()
 
     def left(self, connection: Connection, link: bytes) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self._links.get(link) is connection:
             del self._links[link]
 

@@ -42,8 +42,8 @@ class Caller:
         self.client = client
         self.name = name
         self.floor = floor
+        self.seen = 0  # the commit index that it knew of when it sent what it asks for now
         self.pause: Callable[[float], None] = lambda _: None  # listen to it again after so many seconds
-        self.seen: Callable[[], int] = lambda: 0  # the newest commit index that it knows of
         self.principal = ""
         self.scopes: Scopes | None = None
         self.address = ""

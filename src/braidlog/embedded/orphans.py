@@ -12,7 +12,10 @@ from braidlog.objects.store import Store
 
 
 def sweep(space: Space, store: Store) -> None:
-    """Remove what was left by everybody whose epoch is over. For a writer that has just opened, and stored nothing."""
+    """Remove what was left by everybody whose epoch is over. For a writer that has just opened, and stored nothing.
+
+    What is of a later epoch than any that it knows of belongs to whoever took over since, and is left alone.
+    """
     if not space.admitted:  # else their puts may be under way
         store.sweep_unfinished()
     sweep_stored(space, store)

@@ -134,7 +134,7 @@ class Writer(Replica):
         payload = encode(batch)
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload))
 
-    def check_holds(self, command: c.Append | c.CFork | c.SFork) -> None:
+    def check_holds(self, command: c.Append | c.CFork | c.SFork | c.Again) -> None:
         """Refuse what is blocked without writing anything: who waits for a decision may try often."""
         with self.lock:
             self.forest.check_holds(command)

@@ -114,6 +114,9 @@ class Windows:
         else:
             certain = number_of(request) >= window.floor and number_of(request) > window.dropped
             certain = certain and since >= window.whole_since
+            # What was applied since then is remembered by all, settled or not, while that is no more than they keep.
+            kept = min(limits.YOUNG_COMMANDS, limits.OUTCOMES_KEPT_MAX, limits.DECIDED_OUTCOMES_KEPT_MAX)
+            certain = certain or applied - since <= kept
         if not certain:
             raise OutcomeUnknown(
                 f"what became of request {request.hex()} is remembered no more: look whether it took effect before "

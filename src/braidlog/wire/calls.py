@@ -4,7 +4,9 @@ Whoever drives it opens connections and tells it of bytes, losses and time; it g
 what is done in `finished`. Requests that were sent over a connection that broke are sent again over the next one, in
 their order. Looking and reading may be repeated freely; changes carry ids, and are sent again as such, so that they
 happen once. When the time of a change that may have arrived has passed, its outcome is unknown; of one that was never
-sent it is known that nothing happened.
+sent it is known that nothing happened. A server that refuses a change says so of the copy that it got. If one was sent
+before, the refusal of a server that cannot work now tells nothing about that; nor does any refusal of a broker, since
+another broker may hold the first copy still, and bind it later. Then the outcome is unknown as well.
 
 Subscriptions are not repeated here: they end with Lost, and whoever holds one knows where it was.
 """
@@ -47,7 +49,7 @@ class Refused(Malformed):
 class Call:
     """One request on its way. `done` is called once by whoever drives; for a subscription, with every push."""
 
-    __slots__ = ("body", "deadline", "done", "number", "request", "sent", "since")
+    __slots__ = ("again", "body", "deadline", "done", "number", "request", "sent", "since")
 
     def __init__(self, number: int, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> None:
         self.number = number
@@ -56,6 +58,7 @@ class Call:
         self.deadline = deadline
         self.done = done
         self.sent = False  # it may have arrived
+        self.again = False  # it was sent more than once, and more than one of them may have arrived
         self.since = NONE  # what was seen when it was first sent
 
     @property
@@ -184,6 +187,7 @@ class Calls:
         request = call.request
         if isinstance(request, Change):
             if call.sent:
+                call.again = True
                 request = msgspec.structs.replace(request, since=call.since)
             else:
                 call.since = self.seen
@@ -205,7 +209,8 @@ class Calls:
                 raise Malformed(f"the server refuses the connection: {fault.message}")
             found = self._calls.get(frame.number)
             if found is not None:
-                self._finish(found, error_of(fault), _NOTHING)
+                copies = self.welcome is not None and self.welcome.role == "broker"
+                self._finish(found, told_of(found, error_of(fault), copies=copies), _NOTHING)
             return
         if frame.kind not in (Kind.ANSWER, Kind.PUSH):
             raise Malformed(f"a {frame.kind.name} is nothing that a server sends")
@@ -262,6 +267,19 @@ class Calls:
                 request_id=asked.hex(),
             )
         return Unavailable(f"{why}; nothing was changed by this call: is the service up?")
+
+
+def told_of(call: Call, error: BraidError, *, copies: bool = False) -> BraidError:
+    """What an error of a server says about all that was sent of a call. `copies`: others may hold one, and use it."""
+    told = InvalidArgument if copies else BraidError
+    if not (call.again and call.change) or (isinstance(error, told) and not isinstance(error, Unavailable)):
+        return error
+    asked: bytes = b"" if isinstance(call.request, Bind) else getattr(call.request.command, "request", b"")  # type: ignore[union-attr]
+    return OutcomeUnknown(
+        f"it was sent before, and may have happened then, or may yet; this time: {error}; ask resolve() with its "
+        "request id",
+        request_id=asked.hex(),
+    )
 
 
 def _number_of(request: Append | Execute | Bind) -> int:

@@ -273,7 +273,7 @@ def test_a_standby_answers_what_its_caller_may_know_and_refuses_changes(world: W
                 answered.set()
 
             caller = Caller(b"c", 0, "tester")
-            caller.seen = lambda: seen
+            caller.seen = seen
             run: Callable[[], None] = lambda: service.handle(caller, request, memoryview(b""), reply)  # noqa: E731
             standby.thread._loop.call_soon_threadsafe(run)
             assert answered.wait(PATIENCE_S)

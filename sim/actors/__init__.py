@@ -1,0 +1,1 @@
+"""Who takes part: processes of metadata, brokers, and clients."""

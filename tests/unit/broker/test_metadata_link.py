@@ -1,0 +1,54 @@
+"""A broker's connection to the metadata, over a real socket, to a server that stops talking."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from braidlog import limits
+from braidlog.broker.link import MetadataLink
+from braidlog.wire import frames
+from braidlog.wire import messages as m
+from braidlog.wire.frames import PREFACE, Kind
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LINK_TICK_S", 0.01)
+    monkeypatch.setattr(limits, "PING_S", 0.03)
+    monkeypatch.setattr(limits, "SILENCE_S", 0.1)
+
+
+def test_one_that_says_nothing_any_more_is_given_up_and_the_next_is_asked_again() -> None:
+    """The first server says welcome and nothing else. What it was asked goes to the next one, which answers."""
+
+    async def play() -> m.Answer:
+        came = 0
+        kept: list[asyncio.StreamWriter] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal came
+            came += 1
+            kept.append(writer)
+            welcome = frames.encode(Kind.ANSWER, 0, 0, m.encode(m.Welcome("s", "metadata", None, 1)))
+            writer.writelines([PREFACE, *welcome])
+            if came > 1:
+                await reader.readexactly(len(PREFACE) + 1)
+                writer.writelines(frames.encode(Kind.ANSWER, call.number, 0, m.encode(m.Number(7))))
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        link = MetadataLink(*server.sockets[0].getsockname()[:2], b"8 bytes.", "tests")
+        answered: asyncio.Future[m.Answer] = asyncio.get_running_loop().create_future()
+        call = link.call(m.Tail(1), lambda _, answer, __: answered.set_result(answer))
+        try:
+            return await asyncio.wait_for(answered, DEADLINE_S)
+        finally:
+            link.close()
+            for writer in kept:
+                writer.close()
+            server.close()
+
+    assert asyncio.run(play()) == m.Number(7)
