@@ -209,8 +209,7 @@ class End(asyncio.Transport):
         self.go_on()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        del name
-        return default
+        return ("127.0.0.1", 1) if name == "peername" else default  # all trust each other, as on one machine
 
     # --- on the way ----------------------------------------------------------------------------------------------
 

@@ -213,6 +213,9 @@ class Thread:
     def join(self, timeout: float | None = None) -> None:
         self._ended.wait(timeout)
 
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
+
 
 class Pool:
     """A ThreadPoolExecutor: so many jobs side by side, the others in their order."""

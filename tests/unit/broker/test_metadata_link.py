@@ -40,7 +40,7 @@ def test_one_that_says_nothing_any_more_is_given_up_and_the_next_is_asked_again(
                 writer.writelines(frames.encode(Kind.ANSWER, call.number, 0, m.encode(m.Number(7))))
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        link = MetadataLink(*server.sockets[0].getsockname()[:2], b"8 bytes.", "tests")
+        link = MetadataLink([server.sockets[0].getsockname()[:2]], b"8 bytes.", "tests")
         answered: asyncio.Future[m.Answer] = asyncio.get_running_loop().create_future()
         call = link.call(m.Tail(1), lambda _, answer, __: answered.set_result(answer))
         try:
