@@ -14,6 +14,7 @@ from braidlog import limits
 from braidlog.errors import BraidError
 from braidlog.wire import messages as m
 from braidlog.wire.calls import Call, Calls, Done
+from braidlog.wire.frames import Malformed
 from sim.network import End
 
 TICK_S = 0.25
@@ -111,7 +112,13 @@ class ClientLink:
 
     def received(self, data: bytes) -> None:
         self._heard = self._loop.time()
-        self._calls.receive(data)
+        try:
+            self._calls.receive(data)
+        except Malformed as error:
+            if not str(error).startswith("the server refuses the connection"):  # nothing in this world garbles bytes
+                raise
+            self._transport.abort()
+            return
         self._hand_out()
         self._flush_soon()
         if self._calls.leaving and not self._calls.owed and self._transport is not None:
