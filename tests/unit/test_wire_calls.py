@@ -43,9 +43,7 @@ class Line:
     def begin(self, request: m.Request, deadline: float = 100.0) -> Call:
         return self.calls.begin(request, b"", deadline, ignored)
 
-    def connect(
-        self, *, seen: int = 0, welcome: bool = True, role: str = "serve"
-    ) -> list[tuple[Kind, int, Any]]:
+    def connect(self, *, seen: int = 0, welcome: bool = True, role: str = "serve") -> list[tuple[Kind, int, Any]]:
         self._parser = Parser()
         self.calls.connected()
         greeting = b"".join(self.calls.out)
