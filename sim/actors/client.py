@@ -154,14 +154,13 @@ class Client:
     async def _append_pipelined(self, name: str) -> None:
         """Two, sent one behind the other: a large one, which takes longer to be stored, and a small one."""
         log = self._some_log()
-        link = await self.link_for(log[1])  # so that neither has to wait for it
+        link = await self.link_for(log[1])
         resent = link.resent
         loop = asyncio.get_running_loop()
-        large = loop.create_task(
-            self._position(self._append_batch(name, 1, self._rng.randrange(*LARGE_BYTES), log=log))
-        )
+        padding = self._rng.randrange(*LARGE_BYTES)
+        large = loop.create_task(self._position(self._append_batch(name, 1, padding, log=log, link=link)))
         await asyncio.sleep(self._rng.random() * PIPELINED_S)
-        small = loop.create_task(self._position(self._append_batch(name, 1, log=log)))
+        small = loop.create_task(self._position(self._append_batch(name, 1, log=log, link=link)))
         positions = [await large, await small]
         if link.resent == resent:  # else they went two ways, and each on its own
             self._cluster.sent(name, log[0], positions)
@@ -174,7 +173,14 @@ class Client:
             return None
 
     async def _append_batch(
-        self, name: str, count: int, padding: int = 0, *, log: tuple[str, int] | None = None, **fields: Any
+        self,
+        name: str,
+        count: int,
+        padding: int = 0,
+        *,
+        log: tuple[str, int] | None = None,
+        link: ClientLink | None = None,
+        **fields: Any,
     ) -> int | None:
         log_name, log_id = log or self._some_log()
         number = next(self._names)
@@ -193,7 +199,8 @@ class Client:
         block = command.size > limits.WIRE_BLOCK_BYTES_MIN
         body: bytes | memoryview = memoryview(to_arrow([batch]).serialize()).cast("B") if block else encode(batch)
         with self._recorded(name, "append", log_name, values=marks) as call:
-            answer, _ = await self.ask(log_id, m.Append(command, block), body)
+            over = link or await self.link_for(log_id)
+            answer, _ = await over.ask(m.Append(command, block), limits.CALL_TIMEOUT_S, body)
             appended: c.Appended = answer.result
             if appended.withheld or appended.first == NONE:
                 call.answer(None)
