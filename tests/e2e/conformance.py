@@ -191,7 +191,7 @@ class EtcdSite(MemorySite):
         return cls._etcd
 
     def _open(self) -> braidlog.Braid:
-        term = Candidacy(self._client, self._prefix, "site").win(PATIENCE_S)
+        term = Candidacy(self._client, self._prefix, "site", ttl_s=60).win(PATIENCE_S)
         home = EtcdHome(self._client, term, self._blobs, FileStore(self._files), self._prefix)
         writer = Writer(home, self.clock, release=term.resign)
         return braidlog.Braid(writer, "etcd", read_only=False, clock=self.clock, stop=Keeper(writer).stop)

@@ -22,6 +22,7 @@ from braidlog.objects.store import FileStore
 from braidlog.testing.etcd import EtcdCluster
 
 PREFIX = "/braid/test"
+LEASE_S = 60.0  # too long for a busy machine to let it end, where that is not the point
 DEADLINE_S = 20.0  # nothing here takes so long: a test that waits longer has found a hang
 
 
@@ -46,7 +47,7 @@ class Place:
     def home(self, client: EtcdClient, term: Term) -> EtcdHome:
         return EtcdHome(client, term, self.blobs, FileStore(self.files), self.prefix)
 
-    def win(self, client: EtcdClient, name: str = "writer:1", ttl_s: float = 1) -> Term:
+    def win(self, client: EtcdClient, name: str = "writer:1", ttl_s: float = LEASE_S) -> Term:
         return Candidacy(client, self.prefix, name, ttl_s).win(DEADLINE_S)
 
     def open_log(self, client: EtcdClient, term: Term, after: int = 0) -> tuple[EtcdLog, list[tuple[int, bytes]], bool]:
@@ -59,7 +60,7 @@ class Place:
         return found.log, read, found.clean
 
     @contextlib.contextmanager
-    def writing(self, name: str = "writer:1", ttl_s: float = 1) -> Iterator[Leader]:
+    def writing(self, name: str = "writer:1", ttl_s: float = LEASE_S) -> Iterator[Leader]:
         """A process's worth of it: it resigns at the end."""
         client = self.etcd.client()
         term = None

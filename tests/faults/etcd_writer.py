@@ -23,12 +23,13 @@ from braidlog.objects.local_blobs import FileBlobs
 from braidlog.objects.store import FileStore
 from tests.faults.etcd_places import DEADLINE_S, PREFIX
 
+LEASE_S = 2
 SNAPSHOT_RECORDS = 100
 
 
 def main(endpoints: str, folder: str, name: str) -> None:
     client = EtcdClient(endpoints.split(","))
-    term = Candidacy(client, PREFIX, name, 1).win()
+    term = Candidacy(client, PREFIX, name, LEASE_S).win()
     files = OsFiles(Path(folder))
     ended: BraidError | None = None
     try:

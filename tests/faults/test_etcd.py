@@ -76,7 +76,7 @@ def test_logs_forks_and_promotions_are_there_when_the_next_writer_opens(place: P
         first.upkeep.pack()
         first.writer.checkpoint()
         orders.append(b"four")
-    with place.writing() as second:
+    with place.writing(ttl_s=1) as second:
         assert second.writer.clean
         assert [record.value for record in second.braid.log("orders").read(0)] == [b"one", b"two", b"three", b"four"]
         second.braid.log("orders").append(b"five")
@@ -157,7 +157,7 @@ def test_one_candidate_wins_and_the_next_one_when_it_resigns(place: Place, one: 
     told: list[str | None] = []
     with contextlib.closing(one.client()) as mine, contextlib.closing(one.client()) as yours:
         with contextlib.closing(LeaderWatch(mine, place.prefix, told.append)):
-            first = place.win(mine, "first:1", ttl_s=60)
+            first = place.win(mine, "first:1")
             assert leader(yours, place.prefix) == "first:1"
             assert 50 < first.left_s() <= 60
             with pytest.raises(Timeout):
@@ -169,7 +169,7 @@ def test_one_candidate_wins_and_the_next_one_when_it_resigns(place: Place, one: 
             heard: list[str] = []
             first.on_lost(lambda: heard.append(first.reason))
             won: list[Term] = []
-            waiting = threading.Thread(target=lambda: won.append(place.win(yours, "second:2", ttl_s=60)))
+            waiting = threading.Thread(target=lambda: won.append(place.win(yours, "second:2")))
             waiting.start()
             first.resign()
             waiting.join(DEADLINE_S)  # far less than the 60 s of the lease
@@ -183,7 +183,7 @@ def test_one_candidate_wins_and_the_next_one_when_it_resigns(place: Place, one: 
 
 
 def test_a_writer_that_vanished_is_followed_when_its_lease_ends(place: Place) -> None:
-    with place.writing("first:1") as first:
+    with place.writing("first:1", ttl_s=1) as first:
         orders = first.braid.create("orders")
         acknowledged = [orders.append(b"%d" % number) for number in range(20)]
         first.vanish()
@@ -196,13 +196,13 @@ def test_a_writer_that_vanished_is_followed_when_its_lease_ends(place: Place) ->
 
 
 def test_a_deposed_writer_binds_nothing_though_it_believes_to_lead(place: Place, client: EtcdClient) -> None:
-    first = place.win(client, "first:1", ttl_s=60)
+    first = place.win(client, "first:1")
     log, _, _ = place.open_log(client, first)
     log.append(b"mine")
     client.revoke(first._lease)  # the fence is gone, and the process does not know
     assert not first.lost.is_set()
     unaware = place.home(client, first)
-    second = place.win(client, "second:2", ttl_s=60)
+    second = place.win(client, "second:2")
     theirs, read, _ = place.open_log(client, second)
     assert read == [(1, b"mine")]
     second.confirm()
@@ -308,7 +308,7 @@ def test_what_was_done_though_its_answer_was_lost_is_done_once(place: Place, one
 def test_members_that_die_under_load_cost_time_and_nothing_else(three: EtcdCluster, tmp_path: Path) -> None:
     place = Place(three, tmp_path / "objects")
     with contextlib.closing(three.client()) as client, contextlib.closing(three.client()) as reader:
-        term = place.win(client, ttl_s=5)
+        term = place.win(client, ttl_s=10)
         log, _, _ = place.open_log(client, term)
         follower = EtcdFollower(reader, PREFIX, place.blobs)
         assert follower.latest() is None
@@ -360,7 +360,7 @@ def test_an_etcd_that_is_away_is_waited_for_and_told_of(tmp_path: Path, monkeypa
     monkeypatch.setattr(limits, "ETCD_APPEND_TIMEOUT_S", 0.3)
     with EtcdCluster() as etcd, contextlib.closing(etcd.client()) as client:
         place = Place(etcd, tmp_path / "objects")
-        term = place.win(client, ttl_s=60)
+        term = place.win(client)
         log, _, _ = place.open_log(client, term)
         assert log.append(b"one") == 1
         etcd.kill(0)
@@ -400,7 +400,7 @@ def is_away(client: EtcdClient) -> bool:
 def test_an_etcd_without_room_says_so_and_can_still_be_read(tmp_path: Path) -> None:
     with EtcdCluster(quota_bytes=8 * limits.MIB) as etcd, contextlib.closing(etcd.client()) as client:
         place = Place(etcd, tmp_path / "objects")
-        term = place.win(client, ttl_s=60)
+        term = place.win(client)
         log, _, _ = place.open_log(client, term)
         with pytest.raises(Unavailable, match="etcd is full"):
             fill(log)
@@ -479,7 +479,7 @@ def test_a_follower_that_is_too_far_behind_is_told_so(tmp_path: Path) -> None:
         contextlib.closing(etcd.client()) as reader,
     ):
         place = Place(etcd, tmp_path / "objects")
-        term = place.win(client, ttl_s=60)
+        term = place.win(client)
         log, _, _ = place.open_log(client, term)
         home = place.home(client, term)
         large = os.urandom(2 * limits.ETCD_PIECE_BYTES_MAX)

@@ -16,7 +16,7 @@ from braidlog.testing.etcd import EtcdCluster
 from tests.faults.etcd_places import DEADLINE_S, Place, wait_until
 
 WRITERS = 2
-PAUSE_S = 2.5  # longer than a lease, so that somebody else takes over
+PAUSE_S = 3.5  # longer than a lease, so that somebody else takes over
 
 
 class Standby:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.errors import InvalidArgument, Unavailable
-from braidlog.metadata.etcd.client import Ambiguous, Compacted, EtcdClient, NotSent, Refused, Tls, failure_of
+from braidlog.metadata.etcd.client import Ambiguous, Compacted, EtcdClient, NoRoom, NotSent, Refused, Tls, failure_of
 from braidlog.metadata.etcd.codec import Put, Txn
 
 
@@ -26,7 +26,7 @@ from braidlog.metadata.etcd.codec import Put, Txn
         ("UNKNOWN", "", Ambiguous),
         ("INTERNAL", "Received RST_STREAM", Ambiguous),
         ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max", Ambiguous),
-        ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", Refused),
+        ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", NoRoom),
         ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", Refused),
         ("INVALID_ARGUMENT", "etcdserver: request is too large", Refused),
         ("NOT_FOUND", "etcdserver: requested lease not found", Refused),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from braidlog.metadata.etcd import core
 from braidlog.metadata.etcd.codec import KeyValue, TxnAnswer
-from braidlog.metadata.etcd.core import Ended, Fence, Head, Leading, Send, Tenure
+from braidlog.metadata.etcd.core import Ended, Fence, Head, Leading, Look, Send, Tenure
 from braidlog.metadata.etcd.keys import Cut, Leader, encode_leader, encode_sequence
 from tests.unit.etcd.world import KEYS, Violation, World
 
@@ -31,18 +33,18 @@ def test_nothing_acknowledged_is_lost_and_no_slot_is_bound_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ignore", "doubt"),
-    [(KEYS.leader, True), (KEYS.head, True), (KEYS.snap, True), (None, False)],
-    ids=["no fence", "no head", "no snapshot's revision", "no doubt"],
+    "mistake",
+    [{"ignore": KEYS.leader}, {"ignore": KEYS.head}, {"ignore": KEYS.snap}, {"doubt": False}, {"room": False}],
+    ids=["no fence", "no head", "no snapshot's revision", "no doubt", "full, so not done"],
 )
-def test_a_planted_mistake_is_found(ignore: bytes | None, doubt: bool) -> None:
+def test_a_planted_mistake_is_found(mistake: dict[str, Any]) -> None:
     with pytest.raises(Violation):
-        run_all(ignore, doubt)
+        run_all(mistake)
 
 
-def run_all(ignore: bytes | None, doubt: bool) -> None:
+def run_all(mistake: dict[str, Any]) -> None:
     for seed in range(SEEDS):
-        World(seed, ignore=ignore, doubt=doubt).run(STEPS)
+        World(seed, **mistake).run(STEPS)
 
 
 def test_the_same_seed_is_the_same_story() -> None:
@@ -134,6 +136,25 @@ def test_a_refusal_after_a_lost_answer_is_not_taken_for_the_outcome() -> None:
     machine.step(core.Lost())
     [again] = machine.step(core.Refused("full"))
     assert isinstance(again, Send)
+    [ended] = machine.step(core.GaveUp("no time"))
+    assert isinstance(ended, Ended)
+    assert ended.unknown
+
+
+def test_a_full_etcd_is_looked_at_before_anything_is_said() -> None:
+    keys = (KEYS.leader, KEYS.head, KEYS.slot(5))
+    leader = KeyValue(KEYS.leader, b"x", 10, 10)
+    machine = leading()
+    machine.append(ID, Cut(SLOT, ()))
+    assert machine.step(core.Full("no room")) == (Look(keys),)
+    assert machine.step(core.Lost()) == (Look(keys),)
+    assert machine.step(core.Seen((leader, None, KeyValue(KEYS.slot(5), SLOT, 30, 30)))) == (core.Committed(5),)
+    assert machine.head == Head(5, 30)
+    machine.append(OTHER, Cut(OTHER + bytes(8), ()))
+    machine.step(core.Full("no room"))
+    assert machine.step(core.Seen((leader, None, None))) == (core.NotWritten("no room"),)
+    machine.append(ID, Cut(SLOT, ()))
+    machine.step(core.Full("no room"))
     [ended] = machine.step(core.GaveUp("no time"))
     assert isinstance(ended, Ended)
     assert ended.unknown

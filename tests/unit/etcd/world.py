@@ -1,7 +1,8 @@
 """An etcd of a few lines, and processes that want to write on it, over lines that lose, delay and repeat whatever goes.
 
 A fault budget: requests may be lost, or delivered at any later time, or twice; answers may be lost; a lease may end at
-any moment; a process may hear of a lost request although it is still on its way. Transactions themselves are atomic.
+any moment; a process may hear of a lost request although it is still on its way; etcd may say that it is full, having
+done it or not. Transactions themselves are atomic.
 Everything that is bound is checked as it happens, and everything that processes were told is checked at the end.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from braidlog.metadata.etcd import core
 from braidlog.metadata.etcd.codec import Delete, Get, KeyValue, Op, Put, Txn, TxnAnswer
-from braidlog.metadata.etcd.core import Campaign, Decree, Effects, Fence, Happening, Head, Leading, Register, Send
+from braidlog.metadata.etcd.core import Campaign, Decree, Effects, Fence, Happening, Head, Leading, Look, Register, Send
 from braidlog.metadata.etcd.keys import Cut, Keys, Leader, parse_sequence, parse_slot
 
 KEYS = Keys("/braid")
@@ -87,7 +88,7 @@ class SimulatedEtcd:
 class Request:
     """One that is on its way; whoever sent it may have stopped waiting."""
 
-    txn: Txn
+    ask: Send | Look
     machine: Machine
     repeated: bool = False
 
@@ -127,7 +128,14 @@ class Told:
 
 class World:
     def __init__(
-        self, seed: int, processes: int = 3, ignore: bytes | None = None, *, doubt: bool = True, parts: int = 2
+        self,
+        seed: int,
+        processes: int = 3,
+        ignore: bytes | None = None,
+        *,
+        doubt: bool = True,
+        room: bool = True,
+        parts: int = 2,
     ) -> None:
         self.rng = random.Random(seed)
         self.etcd = SimulatedEtcd(ignore)
@@ -136,6 +144,7 @@ class World:
         self.told = Told()
         self.terms = 0
         self._doubt = doubt  # without it a lost answer counts as a request that was never sent: a planted mistake
+        self._room = room  # without it a full etcd counts as one that did nothing: another one
         self._parts = parts
         self._ids = 0
         self._leases = 0
@@ -164,10 +173,21 @@ class World:
         if not self.requests:
             return
         request = self.requests.pop(self.rng.randrange(len(self.requests)))
-        answer = self.etcd.apply(request.txn)
-        event: Happening = core.Answered(answer) if answer is not None else core.Refused("lease not found")
+        event = self._answer(request)
         if request.machine.waiting is request and self.rng.random() < 0.9:
             request.machine.answer = event
+
+    def _answer(self, request: Request) -> Happening:
+        if isinstance(request.ask, Look):
+            return core.Seen(tuple(map(self.etcd.keys.get, request.ask.keys)))
+        full = self.rng.random() if not request.repeated else 1.0
+        refusal = core.Full("no room") if self._room else core.Refused("no room")
+        if full < 0.03:
+            return refusal
+        answer = self.etcd.apply(request.ask.txn)
+        if answer is None:
+            return core.Refused("lease not found")
+        return refusal if full < 0.06 else core.Answered(answer)
 
     def _forget(self) -> None:
         if self.requests:
@@ -177,7 +197,7 @@ class World:
         if self.requests:
             request = self.rng.choice(self.requests)
             request.repeated = True
-            self.requests.append(Request(request.txn, request.machine, repeated=True))
+            self.requests.append(Request(request.ask, request.machine, repeated=True))
 
     def _end_a_lease(self) -> None:
         if self.etcd.leases:
@@ -252,9 +272,8 @@ class World:
                 Delete(KEYS.parts_from(0), KEYS.parts_from(through + 1)),
             )
             process.keeping = ""
-            self.requests.append(
-                Request(Txn((), ops), Machine(process, process.leading))
-            )  # unfenced, whenever it comes
+            # Unfenced, and whenever it comes.
+            self.requests.append(Request(Send(Txn((), ops)), Machine(process, process.leading)))
             return
         process.snapshot = process.leading.head.sequence
         snap = self.etcd.keys.get(KEYS.snap)
@@ -269,8 +288,8 @@ class World:
 
     def _carry_out(self, machine: Machine, effects: Effects) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
-                machine.waiting = Request(effect.txn, machine)
+            if isinstance(effect, Send | Look):
+                machine.waiting = Request(effect, machine)
                 self.requests.append(machine.waiting)
             else:
                 self._conclude(machine.process, machine, effect)

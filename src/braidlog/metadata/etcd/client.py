@@ -3,8 +3,9 @@
 A request that fails says what is known of it, which is what everything above rests on:
     NotSent    it never left: certainly not done, another member may do it
     Refused    etcd said no: certainly not done
+    NoRoom     etcd said that it is full, which it may say after it did it; but nothing more will come of it
     Ambiguous  no answer, or none that could be read: it may have been done, or may yet be
-The first two are Unavailable. `call` tries once; what may be done twice is asked with `ask`, again and again.
+All but the last are Unavailable. `call` tries once; what may be done twice is asked with `ask`, again and again.
 
 Safe to use from several threads.
 """
@@ -85,6 +86,10 @@ class Refused(Unavailable):
 
 class Compacted(Refused):
     """What was asked for is older than what etcd still has."""
+
+
+class NoRoom(Unavailable):
+    """etcd is full. It looks before it does something, and says no; and again when it does it, and then does it."""
 
 
 class Ambiguous(Exception):
@@ -246,7 +251,7 @@ class EtcdClient:
         while True:
             try:
                 return _read(decode, self.call(method, body, patience_s))
-            except Refused:
+            except (Refused, NoRoom):
                 raise
             except (NotSent, Ambiguous) as failure:
                 tries += 1
@@ -307,7 +312,7 @@ class EtcdClient:
             return NotSent(f"the connection to etcd is closed: {error}")
         known: Any = error
         failure = failure_of(member.target, known.code().name, known.details() or "")
-        if not isinstance(failure, Refused):
+        if not isinstance(failure, Refused | NoRoom):
             self._leave(member)
         return failure
 
@@ -429,9 +434,9 @@ def failure_of(target: str, code: str, details: str) -> Unavailable | Ambiguous:
         return Compacted(told)
     if code == "RESOURCE_EXHAUSTED" and not details.startswith("etcdserver:"):
         return Ambiguous(told)  # gRPC's own, of an answer that was too large
+    if "database space exceeded" in details:
+        return NoRoom(f"{told}; etcd is full: compact and defragment it or raise its quota, then disarm its alarm")
     if code in _REFUSALS:
-        if "database space exceeded" in details:
-            told += "; etcd is full: compact and defragment it or raise its quota, then disarm its alarm"
         return Refused(told)
     return Ambiguous(told)
 

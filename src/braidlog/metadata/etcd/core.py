@@ -4,15 +4,18 @@ Each machine takes events and answers effects. Whoever drives it carries the eff
 came of it. At most one `Send` of a machine is under way at a time; it may be carried out late, and its time is the
 driver's affair.
 
-Events, each of them about the last `Send`:
+Events, each of them about the last `Send` or `Look`:
     Answered(answer)   etcd carried the transaction out, and says how
+    Seen(kvs)          what was looked at
     Lost()             no answer came: it was done, or will be, or never will be
     NotSent()          it was certainly not done, and another member may do it
     Refused(message)   it was certainly not done, and would not be now
+    Full(message)      etcd says that it has no room; but it may say so after it has done it. Nothing more comes of it
     GaveUp(message)    the driver's time is over, and it was not sent
 
 Effects:
     Send(txn)          ask etcd; until there is an event about it, nothing else comes from this machine
+    Look(keys)         read keys, all at one moment that is not before now. The same holds
     the others         say how it ended; the machine then rests. Each says what is known by it
 
 What is assumed of etcd: transactions are atomic and take effect in one order; a revision is never used twice; the
@@ -63,17 +66,29 @@ class Refused(NamedTuple):
     message: str
 
 
+class Full(NamedTuple):
+    message: str
+
+
+class Seen(NamedTuple):
+    kvs: tuple[KeyValue | None, ...]  # None for keys that are not there
+
+
 class GaveUp(NamedTuple):
     message: str
 
 
-Happening: TypeAlias = Answered | Lost | NotSent | Refused | GaveUp
+Happening: TypeAlias = Answered | Seen | Lost | NotSent | Refused | Full | GaveUp
 
 # --- effects ---------------------------------------------------------------------------------------------------------
 
 
 class Send(NamedTuple):
     txn: Txn
+
+
+class Look(NamedTuple):
+    keys: tuple[bytes, ...]
 
 
 class Fence(NamedTuple):
@@ -132,7 +147,7 @@ class Ended(NamedTuple):
     unknown: bool
 
 
-Effect: TypeAlias = Send | Won | Beaten | Dropped | Committed | Done | NotWritten | Ended
+Effect: TypeAlias = Send | Look | Won | Beaten | Dropped | Committed | Done | NotWritten | Ended
 Effects: TypeAlias = tuple[Effect, ...]
 
 
@@ -158,8 +173,8 @@ class Campaign:
     def step(self, event: Happening) -> Effects:
         if isinstance(event, Lost | NotSent):
             return (Send(self._txn),)
-        if isinstance(event, Refused | GaveUp):
-            return (Dropped(event.message),)
+        if not isinstance(event, Answered):
+            return (Dropped(getattr(event, "message", "")),)
         answer = event.answer
         if answer.succeeded:
             return (Won(Fence(self._keys.leader, answer.revision)),)
@@ -198,7 +213,8 @@ class Leading:
         self.over = ""  # why nothing is appended any more
         self._append: _Append | None = None
         self._at = 0  # which of its transactions is under way
-        self._doubtful = False  # whether an earlier try of the last one may have been done
+        self._doubtful = False  # whether an earlier try of the last one may have been done, or may yet be
+        self._full = ""  # what etcd said for want of room, while it is looked at whether it did it all the same
 
     def append(self, id: bytes, cut: Cut) -> Effects:
         """Put a frame into the next slot. `id` is used for no other append, ever."""
@@ -222,6 +238,7 @@ class Leading:
         self._append = _Append(id, sequence, tuple(txns))
         self._at = 0
         self._doubtful = False
+        self._full = ""
         return self._send()
 
     def step_down(self, reason: str) -> Effects:
@@ -233,19 +250,24 @@ class Leading:
         append = self._append
         assert append is not None, "an event about nothing"
         naming = self._at == len(append.txns) - 1
+        if self._full:
+            return self._look_at(append, event)
         if isinstance(event, Answered):
             return self._settle(append, event.answer) if naming else self._go_on(event.answer)
         if isinstance(event, NotSent):
             return self._send()
+        if isinstance(event, Full) and naming:
+            self._full = event.message or "etcd is full"
+            return self._look(append)
         if isinstance(event, Lost):
             self._doubtful = naming
             return self._send()
+        assert not isinstance(event, Seen), "nothing was looked at"
         if not self._doubtful:  # parts alone are nothing
-            self._append = None
-            return (NotWritten(event.message),)
+            return self._not_written(event.message)
         if isinstance(event, Refused):  # now; but the earlier try may have been done
             return self._send()
-        return self._end(f"it is not known whether frame {append.sequence} was stored: {event.message}", unknown=True)
+        return self._end(_unknown(append, event.message), unknown=True)
 
     def _send(self) -> Effects:
         assert self._append is not None
@@ -261,20 +283,51 @@ class Leading:
         if answer.succeeded:
             return self._committed(append, answer.revision)
         leader, head, slot = (_only(answer, place) for place in range(3))
-        if slot is not None and _id_of(slot) == append.id:  # an earlier try, whose answer was lost
-            committed = self._committed(append, slot.mod_revision)
-            if leader is None or leader.create_revision != self._fence.revision:
-                self.over = self.over or deposed(leader)
-                return (*committed, Ended(self.over, unknown=False))
-            return committed
+        if slot is not None and _id_of(slot) == append.id:
+            return self._found(append, leader, slot)
         # No try of it will be done from now on: the fence is gone, or the head has moved on. Was one done before? Then
         # it is in its slot, unless a later leader has a snapshot of it, and has dropped the slot.
         dropped = slot is None and _sequence_of(head) >= append.sequence
-        if leader is not None and leader.create_revision == self._fence.revision:
+        if self._is_ours(leader):
             why = f"frame {append.sequence} of the log is another's, though nobody else leads: was etcd restored?"
         else:
             why = deposed(leader)
         return self._end(why, unknown=self._doubtful and dropped)
+
+    def _look(self, append: _Append) -> Effects:
+        keys = self._keys
+        return (Look((keys.leader, keys.head, keys.slot(append.sequence))),)
+
+    def _look_at(self, append: _Append, event: Happening) -> Effects:
+        if isinstance(event, GaveUp):
+            return self._end(_unknown(append, f"{self._full}; {event.message}"), unknown=True)
+        if not isinstance(event, Seen):
+            return self._look(append)
+        leader, head, slot = event.kvs
+        if slot is not None and _id_of(slot) == append.id:
+            self._full = ""
+            return self._found(append, leader, slot)
+        if not self._is_ours(leader):
+            return self._end(deposed(leader), unknown=slot is None and _sequence_of(head) >= append.sequence)
+        if not self._doubtful:
+            return self._not_written(self._full)
+        self._full = ""
+        return self._send()
+
+    def _is_ours(self, leader: KeyValue | None) -> bool:
+        return leader is not None and leader.create_revision == self._fence.revision
+
+    def _found(self, append: _Append, leader: KeyValue | None, slot: KeyValue) -> Effects:
+        """It is in its slot: an earlier try, whose answer was lost."""
+        committed = self._committed(append, slot.mod_revision)
+        if self._is_ours(leader):
+            return committed
+        self.over = self.over or deposed(leader)
+        return (*committed, Ended(self.over, unknown=False))
+
+    def _not_written(self, message: str) -> Effects:
+        self._append = None
+        return (NotWritten(message),)
 
     def _committed(self, append: _Append, revision: int) -> Effects:
         self._append = None
@@ -318,8 +371,8 @@ class Decree:
     def step(self, event: Happening) -> Effects:
         if isinstance(event, Lost | NotSent):
             return (Send(self._txn),)
-        if isinstance(event, Refused | GaveUp):
-            return (NotWritten(event.message),)
+        if not isinstance(event, Answered):
+            return (NotWritten(getattr(event, "message", "")),)
         answer = event.answer
         if answer.succeeded:
             return (Done(answer.revision),)
@@ -382,6 +435,10 @@ def _sequence_of(head: KeyValue | None) -> int:
         return parse_sequence(head.value, head.key)
     except Corrupt:
         return 1 << 63  # nobody knows: as if it were beyond
+
+
+def _unknown(append: _Append, message: str) -> str:
+    return f"it is not known whether frame {append.sequence} was stored: {message}"
 
 
 def deposed(leader: KeyValue | None) -> str:
