@@ -265,8 +265,8 @@ _OBJECTS: Final = Setting(
 )
 
 ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "serve": (_AT, _OBJECTS, *_of_every_role(PORT)),
-    "metadata": (_AT, _OBJECTS, *_of_every_role(METADATA_PORT)),
+    "serve": (_AT, *_of_every_role(PORT), _OBJECTS),
+    "metadata": (_AT, *_of_every_role(METADATA_PORT), _OBJECTS),
     "broker": (
         Setting("metadata", "The metadata process to ask.", OneAddress(port_min=1), required=True),
         Setting(
