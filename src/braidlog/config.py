@@ -292,7 +292,7 @@ _OBJECTS: Final = Setting(
 )
 
 ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
-    "serve": (_AT, _OBJECTS, *_of_every_role(PORT)),
+    "serve": (_AT, *_of_every_role(PORT), _OBJECTS),
     "metadata": (
         Setting("at", "The directory to keep it in, or memory://; without etcd.", Place(), variable=URL_VARIABLE),
         Setting(
