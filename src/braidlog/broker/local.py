@@ -91,7 +91,6 @@ class LocalService(Service):
             m.Consumers: lambda ask: m.ConsumerList(writer.consumers(ask.log)),
             m.Route: lambda _: m.Text(""),
             m.Kinship: lambda ask: self._kinship(ask.log),
-            m.Identify: lambda ask: self._identities(ask.digests),
             m.ListTokens: lambda _: self._tokens(),
         }
 
@@ -253,9 +252,9 @@ class LocalService(Service):
 
     def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
         del recently
-        then(self._identities(digests))
+        then(self.identities(digests))
 
-    def _identities(self, digests: list[bytes]) -> m.Identities:
+    def identities(self, digests: list[bytes]) -> m.Identities:
         now = self._writer.clock.now_us()
         with self._writer.lock:
             tokens = self._writer.forest.tokens
