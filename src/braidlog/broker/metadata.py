@@ -51,7 +51,8 @@ class MetadataService(LocalService):
         self._members: dict[Caller, Member] = {}
         self._dedicated: dict[int, str] = {}  # forks with a broker of their own
         self._doors |= {m.Join: self._join, m.Bind: self._bind}
-        self._looks |= {m.Route: self._route, m.Identify: lambda ask: self.identities(ask.digests)}
+        self._looks[m.Route] = self._route
+        self._looks[m.Identify] = lambda ask: self.identities(ask.digests)
         for epoch in list(writer.forest.space.admitted):
             self._loop.call_later(lease_s, self._retire, epoch)
 

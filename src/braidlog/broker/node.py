@@ -41,6 +41,9 @@ class Term(Protocol):
 
     lost: threading.Event
 
+    def left_s(self) -> float:
+        """For how long surely nobody else leads, if clocks run alike; not above 0 once that is not sure any more."""
+
     def resign(self) -> None:
         """Let others win at once. Safe to call again, and when it is lost."""
 
@@ -108,11 +111,19 @@ class StandbyService(LocalService):
 
 class LeaderService(MetadataService):
     """The metadata for as long as it leads. What it cannot answer for any more it leaves unanswered: whoever asked is
-    sent away, asks the next leader again under the same number, and learns from that one what became of it."""
+    sent away, asks the next leader again under the same number, and learns from that one what became of it.
+
+    A process that stood still past its lease looks at the clock before it answers, so that it tells nobody what was
+    true before another one led.
+    """
+
+    def __init__(self, writer: Writer, term: Term, *, lease_s: float) -> None:
+        super().__init__(writer, lease_s=lease_s)
+        self._term = term
 
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         def unless_deposed(answer: m.Answer | BraidError, body: Pieces | None) -> None:
-            if self._writer.committer.failure is None:
+            if self._writer.committer.failure is None and self._term.left_s() > 0:
                 reply(answer, body)
 
         super().handle(caller, request, body, unless_deposed)
@@ -246,7 +257,7 @@ class MetadataNode(Service):
             try:
                 self.terms += 1
                 _log.info("this metadata process leads now, as the writer of epoch %d", writer.forest.space.epoch)
-                self._be(partial(LeaderService, writer, lease_s=self._lease_s))
+                self._be(partial(LeaderService, writer, term, lease_s=self._lease_s))
                 try:
                     writer.sweep_stored()
                 except BraidError as error:  # the next leader tries again

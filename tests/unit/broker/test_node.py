@@ -47,6 +47,9 @@ class FakeTerm:
         self.who = who
         self.lost = threading.Event()
 
+    def left_s(self) -> float:
+        return 0.0 if self.lost.is_set() else 1.0
+
     def resign(self) -> None:
         with self.throne.changed:
             if self.throne.holder is self:
