@@ -23,6 +23,7 @@ from braidlog.wire import messages as m
 from sim import threads
 from sim.actors.broker import METADATA, Broker
 from sim.actors.client import Client
+from sim.checkers.consumers import Consumers
 from sim.checkers.durability import Durability
 from sim.checkers.isolation import Isolation
 from sim.checkers.leadership import Leadership
@@ -92,6 +93,7 @@ class Cluster:
         self.durability = Durability(self.shadow)
         self.isolation = Isolation(self.shadow)
         self.order = Order()
+        self.consumers = Consumers()
         self.linearity = Linearity()
         self.objects_kept = ObjectsKept(world, self.shadow, self.objects, GRACE_S)
         self._moment = 0
@@ -236,6 +238,7 @@ class Cluster:
             self._replace(broker)
         contents: dict[str, dict[int, str]] = {}
         starts: dict[str, int] = {}
+        consumers: dict[str, dict[str, int]] = {}
         finished: list[bool] = []
 
         async def look() -> None:
@@ -248,6 +251,8 @@ class Cluster:
             for log_id, name in listing.logs:
                 described, _ = await home.ask(m.Describe(log_id), PATIENCE_S)
                 start = starts[name] = described.info.start
+                known, _ = await home.ask(m.Consumers(log_id), PATIENCE_S)
+                consumers[name] = {consumer.name: consumer.position for consumer in known.consumers}
                 contents[name] = {}
                 while start < described.info.readable_tail:
                     shown = await client.read("reader", name, log_id, start, None)
@@ -258,6 +263,7 @@ class Cluster:
         client.process.loop.post(lambda: client.process.loop.create_task(look()))
         self._until(lambda: bool(finished), "the last look does not come to an end")
         self.durability.finish(contents, starts)
+        self.consumers.finish(consumers)
         world.run(lambda: False, world.now + 2 * limits.BROKER_LEASE_S)
         self._replace(self.leader)  # one more to take over, who sweeps what arrived late
         world.run(lambda: self.objects_kept.quiet, world.now + 10 * (GRACE_S + limits.BROKER_LEASE_S))

@@ -268,10 +268,14 @@ class Client:
         self._cluster.counts["trims"] += 1
 
     async def _commit(self, name: str) -> None:
-        _, log_id = self._some_log()
+        log_name, log_id = self._some_log()
         answer, _ = await self.ask(log_id, m.Tail(log_id))
         position = self._rng.randrange(answer.value + 1)
+        consumers = self._cluster.consumers
+        sure = consumers.sure(log_name, name)
+        consumers.commits(log_name, name)
         await self.execute(log_id, c.Commit(log_id, name, position, 0, request=self._request()))
+        consumers.committed(log_name, name, position, sure=sure)
         self._cluster.counts["commits"] += 1
 
     # --- looking -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.cluster import play
+from sim.cluster import Result, play
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 2_000
@@ -46,7 +46,7 @@ def test_all_claims_hold(batch: int) -> None:
     assert counts["undecided"] <= UNDECIDED_MAX
 
 
-def _played(seed: int):  # type: ignore[no-untyped-def]
+def _played(seed: int) -> Result:
     try:
         return play(seed, EVENTS)
     except Exception as error:

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.errors import BraidError, Unavailable
+from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 
@@ -162,6 +162,8 @@ class Gathering:
             self._answer(flush, [results] * len(flush.items))
         elif len(results) != len(flush.items) + skip:
             self._answer(flush, [Unavailable("the metadata gave an answer that makes no sense")] * len(flush.items))
+        elif skip and isinstance(results[0], BraidError):
+            self._answer(flush, [_unregistered(result, results[0]) for result in results[1:]])
         else:
             self._answer(flush, results[skip:])
         yield from self._bind_next()
@@ -196,3 +198,11 @@ class Gathering:
     def _answer(flush: Flush, results: list[c.Result | BraidError]) -> None:
         for item, result in zip(flush.items, results, strict=True):
             item.done(result)
+
+
+def _unregistered(result: c.Result | BraidError, refusal: BraidError) -> c.Result | BraidError:
+    """What an append came to whose object was not taken. One that was there before is still answered so; of the others
+    the forest can only say that they refer to nothing, which is no mistake of who sent them."""
+    if not isinstance(result, InvalidArgument):
+        return result
+    return Unavailable(f"nothing was appended, since the broker was away for too long: {refusal}; send it again")

@@ -10,7 +10,7 @@ import pytest
 from braidlog import limits
 from braidlog.broker.gathering import Bind, Effect, Flush, Gathering, Item, Place, Store
 from braidlog.broker.objects import lay_out, places
-from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
+from braidlog.errors import BraidError, ConditionFailed, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.forest import commands as c
 from braidlog.objects.batch import Batch, encode, records, to_arrow
 from braidlog.objects.format import BlockPlace, read_block
@@ -111,6 +111,21 @@ def test_what_cannot_be_stored_is_refused_and_the_next_goes_on() -> None:
     assert told.answers == [(1, refusal)]
     assert isinstance(effect, Bind)
     assert numbers(effect.flush) == [2]
+
+
+def test_an_object_that_is_not_taken_is_nobodys_mistake() -> None:
+    """The broker's epoch was over: what is in the object was not appended, but for what was there before."""
+    gathering, told = Gathering(), Told()
+    for number in (1, 2):
+        gathering.add(told.item(number, LARGE))
+    effect = only(gathering.go())
+    registration = c.Register("00000003-00000001.arrow", 3, 1, 0, 0)
+    assert isinstance(only(gathering.stored(effect.flush, registration, [Place(0, 1, 0, 0)] * 2, None)), Bind)
+    results = [ConditionFailed("its epoch is over"), c.Appended(1, 7, 1), InvalidArgument("it is not registered")]
+    assert list(gathering.answered(effect.flush, results)) == []
+    assert told.answers[0] == (1, c.Appended(1, 7, 1))
+    assert type(told.answers[1][1]) is Unavailable
+    assert "its epoch is over" in str(told.answers[1][1])
 
 
 def test_no_answer_of_the_metadata_is_told_to_everybody_in_the_flush() -> None:
