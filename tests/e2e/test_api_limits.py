@@ -21,6 +21,7 @@ NAMES = {
     "InvalidArgument",
     "Locked",
     "NotFound",
+    "NotPermitted",
     "NotPromotable",
     "OutOfRange",
     "OutcomeUnknown",

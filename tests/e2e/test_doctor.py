@@ -266,13 +266,13 @@ def test_a_missing_object(closed: Path) -> None:
 
 def test_an_object_that_nobody_registered_is_only_noted(closed: Path) -> None:
     path, _, _ = object_of(closed, "other", 0)
-    shutil.copy(path, closed / "objects" / "0000ffff-00000001.arrow")
-    (closed / "objects" / ".tmp-0000ffff-00000002.arrow").write_bytes(b"half")
+    shutil.copy(path, closed / "objects" / "00000000-00000001.arrow")
+    (closed / "objects" / ".tmp-00000000-00000002.arrow").write_bytes(b"half")
     report = look(closed)
     assert report.healthy
     assert {finding.where for finding in report.findings} == {
-        "objects/0000ffff-00000001.arrow",
-        "objects/.tmp-0000ffff-00000002.arrow",
+        "objects/00000000-00000001.arrow",
+        "objects/.tmp-00000000-00000002.arrow",
     }
     braidlog.open(closed).close()
     assert look(closed).findings == []
@@ -296,7 +296,7 @@ def checkpointed(tmp_path: Path) -> Path:
 def rewrite(place: Path, change: Callable[[Forest, dict[int, bytes]], None]) -> None:
     """Put another state into the snapshot, with checksums that are right."""
     files = OsFiles(place)
-    sequence, forest, payloads = load_snapshot(files)
+    sequence, forest, payloads = load_snapshot(snapshots.latest(files))
     change(forest, payloads)
     snapshots.write(files, sequence, msgspec.msgpack.encode(Snapshot(freeze(forest), payloads)))
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import braidlog
-from braidlog import errors
+from braidlog import errors, limits
 from braidlog.forest import commands as c
 from braidlog.metadata import directory
 from tests.e2e.golden.make import CLIENT, shown
@@ -70,7 +70,8 @@ def test_writing_brings_it_to_the_present_format_and_reading_does_not(version: P
     assert rest == before.partition("\n")[2]
 
 
-def test_what_format_2_added_goes_on_working(tmp_path: Path) -> None:
+def test_what_format_2_added_goes_on_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "YOUNG_COMMANDS", 2)  # as many outcomes as were kept when it was written
     shutil.copytree(GOLDEN / "v2" / "directory", tmp_path / "copy")
     with braidlog.open(tmp_path / "copy") as braid:
         orders, backend = braid.log("orders"), braid._session.backend

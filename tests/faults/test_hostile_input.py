@@ -252,7 +252,7 @@ def test_commands_that_no_writer_would_give(commands: list[c.Command]) -> None:
     disk = MemoryFiles()
     _, braid = open_quietly(disk, VirtualClock())
     braid.close()
-    log, _ = FileLog.open(disk, load_snapshot(disk)[0])
+    log, _ = FileLog.open(disk, load_snapshot(snapshots.latest(disk))[0])
     try:
         payload = msgspec.msgpack.encode([*BEGINNING, *commands])
     except OverflowError:
@@ -266,7 +266,7 @@ def test_commands_that_no_writer_would_give(commands: list[c.Command]) -> None:
 @given(payload=st.binary(max_size=200))
 def test_frames_of_any_bytes(payload: bytes, sound: MemoryFiles) -> None:
     disk = copy_of(sound)
-    log, _ = FileLog.open(disk, load_snapshot(disk)[0])
+    log, _ = FileLog.open(disk, load_snapshot(snapshots.latest(disk))[0])
     log.append(payload)
     log.close()
     assert open_and_read(disk) in ("", "Corrupt")
@@ -277,7 +277,7 @@ def test_frames_of_any_bytes(payload: bytes, sound: MemoryFiles) -> None:
 def test_snapshots_that_make_no_sense(data: st.DataObject, sound: MemoryFiles) -> None:
     """Loading one gives a forest or Corrupt. What a forged one shows is the forger's affair."""
     (name,) = sound.list("snapshots")
-    sequence, _, _ = load_snapshot(sound)
+    sequence, _, _ = load_snapshot(snapshots.latest(sound))
     found = snapshots.latest(sound)
     assert found is not None
     snapshot = msgspec.msgpack.decode(found[1], type=Snapshot)
@@ -291,7 +291,7 @@ def test_snapshots_that_make_no_sense(data: st.DataObject, sound: MemoryFiles) -
     payload = msgspec.msgpack.encode(Snapshot(bytes(forest), snapshot.payloads))
     disk = copy_of(sound, **{f"snapshots/{name}": frames.encode(frames.Kind.SNAPSHOT, sequence, payload)})
     try:
-        load_snapshot(disk)
+        load_snapshot(snapshots.latest(disk))
     except Corrupt:
         return
 

@@ -66,7 +66,7 @@ def test_a_seed_is_one_run_byte_for_byte(seed: int, tmp_path: Path) -> None:
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         traces.append(trace.read_bytes())
-    assert traces[0].count(b"\n") > 1200
+    assert traces[0].count(b"\n") > 1000
     assert traces[0] == traces[1] == traces[2]
     assert play(seed, 1200).digest == play(seed, 1200).digest
 
