@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog.testing import islands
+from braidlog.testing.islands import Islands
+from braidlog.testing.replicated import Replicated
 from braidlog.testing.seaweed import Seaweed
 from tests.faults.torture import ELECTION_S, Torture
 
@@ -73,3 +76,25 @@ def test_every_process_is_restarted_under_load_and_no_request_fails(torture: Tor
 def test_much_longer(torture: Torture, seed: int, tmp_path: Path) -> None:
     torture.play(seed, tmp_path, clients=6, deeds=25, store_down_s=10.0)
     print(torture.tally.told())
+
+
+@pytest.mark.skipif(not islands.possible(), reason="networks of their own need Linux, ip and root")
+def test_a_leader_that_is_cut_off_binds_nothing_and_follows_when_it_is_back(tmp_path: Path) -> None:
+    with Islands(3) as sea, Replicated(tmp_path / "cluster", members=1, brokers=2, islands=sea) as cluster:
+        with braidlog.open(cluster.url) as braid:
+            log = braid.create("orders")
+            positions = [log.append(b"before")]
+            old = cluster.leader()
+            number = list(cluster.metadata).index(old)
+            sea.cut(number)
+            positions += [log.append(b"%d" % n) for n in range(20)]
+            new = cluster.leader()
+            assert new != old
+            sea.join(number)
+            positions += [log.append(b"%d" % n) for n in range(20, 40)]
+            sea.cut(list(cluster.metadata).index(new))
+            positions += [log.append(b"%d" % n) for n in range(40, 60)]
+            assert cluster.leader() != new
+            assert positions == list(range(61))
+            assert [r.value for r in log.read(1)] == [b"%d" % n for n in range(60)]
+        assert "lost the leadership" in cluster.log_of(old)

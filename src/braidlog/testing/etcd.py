@@ -31,7 +31,7 @@ _ELECTION_MS: Final = 500
 class EtcdCluster:
     """Started when made; `endpoints` is what clients connect to."""
 
-    def __init__(self, members: int = 1, *, tls: bool = False, quota_bytes: int = 0) -> None:
+    def __init__(self, members: int = 1, *, tls: bool = False, quota_bytes: int = 0, host: str = "127.0.0.1") -> None:
         if members < 1:
             raise InvalidArgument(f"members={members}: at least 1")
         self._program = _program()
@@ -41,7 +41,7 @@ class EtcdCluster:
         self.tls = _make_certificates(self._folder) if tls else None
         self._processes: list[Process | None] = [None] * members
         ports = _free_ports(2 * members)
-        self.endpoints = [f"{self._scheme}://127.0.0.1:{port}" for port in ports[:members]]
+        self.endpoints = [f"{self._scheme}://{host}:{port}" for port in ports[:members]]
         self._peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
         try:
             for member in range(members):

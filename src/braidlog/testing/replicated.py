@@ -19,13 +19,15 @@ from braidlog.errors import NotFound, Unavailable
 from braidlog.metadata.etcd.client import EtcdClient
 from braidlog.metadata.etcd.leadership import leader
 from braidlog.testing.etcd import EtcdCluster
+from braidlog.testing.islands import Islands
 from braidlog.testing.processes import Process
 
 _PREFIX = "/braidlog"
 
 
 class Replicated:
-    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared."""
+    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared. With `islands` each
+    metadata process has one, in their order."""
 
     def __init__(
         self,
@@ -37,16 +39,19 @@ class Replicated:
         objects: str = "",
         lease_s: float = 2.0,
         environment: dict[str, str] | None = None,
+        islands: Islands | None = None,
     ) -> None:
         self.folder = folder
         self.objects = objects or (folder / "shared").as_uri()
         self.lease_s = lease_s
-        self.etcd = EtcdCluster(members=members)
+        self._islands = islands
+        self.etcd = EtcdCluster(members=members, host="127.0.0.1" if islands is None else islands.host)
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, Process] = {}
         self._commands: dict[str, list[str]] = {}
         try:
-            self.metadata = {f"metadata-{number + 1}": _free_address() for number in range(metadata)}
+            hosts = ["127.0.0.1"] * metadata if islands is None else islands.addresses
+            self.metadata = {f"metadata-{n + 1}": _free_address(hosts[n]) for n in range(metadata)}
             self.brokers = {f"broker-{number + 1}": _free_address() for number in range(brokers)}
             for name, address in self.metadata.items():
                 self._commands[name] = self._metadata_command(name, address)
@@ -131,8 +136,11 @@ class Replicated:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _metadata_command(self, name: str, address: str) -> list[str]:
+        island = [] if self._islands is None else self._islands.command(list(self.metadata).index(name))
         return [
+            *island,
             *_braid("metadata", name, address),
+            *(() if self._islands is None else ("--insecure",)),
             *("--etcd", ",".join(self.etcd.endpoints), "--etcd-prefix", _PREFIX, "--etcd-lease-s", str(self.lease_s)),
             *("--objects", self.objects),
         ]
@@ -162,6 +170,7 @@ def _braid(role: str, name: str, address: str) -> list[str]:
     return [sys.executable, "-m", "braidlog", role, "--name", name, "--listen", address]
 
 
-def _free_address() -> str:
+def _free_address(host: str = "127.0.0.1") -> str:
+    """Free on this machine; elsewhere any port is."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        return f"127.0.0.1:{bound.getsockname()[1]}"
+        return f"{host}:{bound.getsockname()[1]}"
