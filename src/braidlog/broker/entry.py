@@ -82,7 +82,7 @@ def token_refusal(peer: Peer) -> str:
 
 def anonymous_refusal(entry: Entry, peer: Peer, role: str, *, required: bool) -> str:
     """Why a peer without a token does not come in; empty if it does. `required`: there are tokens."""
-    if peer.local or (peer.certified and role == "metadata"):
+    if peer.local or (peer.certified and role in ("metadata", "standby")):
         return ""
     if entry.require_token or required:
         return "this service asks for a token: set BRAIDLOG_TOKEN, or give token= or token_file"
@@ -94,7 +94,7 @@ def anonymous_refusal(entry: Entry, peer: Peer, role: str, *, required: bool) ->
 def scopes_of(role: str, principal: str, texts: list[str]) -> Scopes | None:
     """What the bearer of a token may do; None for everything, which only a broker may, of the metadata."""
     scopes = Scopes.of(principal, texts)
-    return None if role == "metadata" and scopes.broker else scopes
+    return None if role in ("metadata", "standby") and scopes.broker else scopes
 
 
 class Pauses:

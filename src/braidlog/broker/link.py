@@ -151,6 +151,7 @@ class MetadataLink:
 
     def _mind_silence(self) -> None:
         if self._transport is None or not len(self._calls):
+            self._heard = self._loop.time()  # it owes nothing, and so its silence says nothing
             return
         silent_s = self._loop.time() - self._heard
         if silent_s > limits.SILENCE_S:
@@ -166,7 +167,7 @@ class MetadataLink:
     # --- what the protocol tells ---------------------------------------------------------------------------------
 
     def _greeted(self, welcome: Welcome) -> None:
-        if self._role not in ("", welcome.role) and len(self._addresses) > 1:
+        if welcome.role != self._role and (self._role == "standby" or welcome.role in ("standby", "starting")):
             self._calls.decline()
             if self._transport is not None:
                 self._transport.close()

@@ -73,6 +73,10 @@ class MetadataService(LocalService):
         self._queue(pending)
 
     def _admitted(self, caller: Caller, ask: m.Join, reply: Reply, pending: Pending) -> None:
+        if caller not in self._members:  # it is gone again
+            if isinstance(pending.answer, c.Done):
+                self._loop.call_later(self._lease_s, self._retire, pending.answer.value)
+            return
         if isinstance(pending.answer, c.Done):
             self._welcome(caller, ask, pending.answer.value, reply)
         else:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -120,6 +121,7 @@ class LeaderService(MetadataService):
     def __init__(self, writer: Writer, term: Term, *, lease_s: float) -> None:
         super().__init__(writer, lease_s=lease_s)
         self._term = term
+        self._aside_until = math.inf  # a commit is a round trip to others, and never made on the loop's thread
 
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         def unless_deposed(answer: m.Answer | BraidError, body: Pieces | None) -> None:
@@ -176,6 +178,10 @@ class _Nothing(Service):
         del log, position, credit, push, ready, accepted
         raise Unavailable(self._why)
 
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        del digests, recently
+        then(Unavailable(self._why))
+
     def left(self, caller: Caller) -> None:
         """Nothing here is kept for it."""
 
@@ -201,6 +207,14 @@ class _OfCurrent(Registry):
 
     def _refresh(self) -> None:
         self._current().registry._refresh()
+
+
+def _sweep(writer: Writer) -> None:
+    """It may take long, and nobody waits for it."""
+    try:
+        writer.sweep_stored()
+    except (BraidError, OSError) as error:  # the next leader tries again
+        _log.warning("what earlier leaders stored and never bound cannot be removed now: %s", error)
 
 
 class MetadataNode(Service):
@@ -258,10 +272,7 @@ class MetadataNode(Service):
                 self.terms += 1
                 _log.info("this metadata process leads now, as the writer of epoch %d", writer.forest.space.epoch)
                 self._be(partial(LeaderService, writer, term, lease_s=self._lease_s))
-                try:
-                    writer.sweep_stored()
-                except BraidError as error:  # the next leader tries again
-                    _log.warning("what earlier leaders stored and never bound cannot be removed now: %s", error)
+                threading.Thread(target=_sweep, args=(writer,), name="braidlog-sweep", daemon=True).start()
                 while not (self._over.is_set() or term.lost.is_set() or self._stop.is_set()):
                     self._over.wait(limits.LEADER_LOOK_S)
                 if not self._stop.is_set():

@@ -156,11 +156,17 @@ class BrokerService(Service):
             return
         self.link.call(m.Join(self._name, self._address, self._epoch), self._joined)
 
+    def _join_again(self) -> None:
+        if self.link.connected and self._refusal is None:
+            self.link.call(m.Join(self._name, self._address, self._epoch), self._joined)
+
     def _joined(self, _: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
         if not isinstance(answer, m.Joined):
             _log.warning("the metadata does not let this broker join: %s", answer)
             if isinstance(answer, NotPermitted):
                 self.on_refused(answer)
+            else:
+                self._loop.call_later(limits.RECONNECT_MAX_S, self._join_again)
             return
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -217,10 +223,9 @@ class BrokerService(Service):
                 self._settle(caller)
                 self._gather(Item(command, 256, partial(_answer, reply), since=_since(caller, request)))
             elif isinstance(request, m.Read):
-                self.link.seen = caller.seen
-                self.read(request, reply)
+                self.read(request, reply, behind=caller.seen > self.link.seen)
             elif isinstance(request, _PASSED_ON):
-                self._pass_on(request, reply)
+                self._pass_on(request, reply, behind=caller.seen > self.link.seen)
             else:
                 raise InvalidArgument(f"a broker is not asked for {type(request).__name__}: ask the metadata")
         except BraidError as error:
@@ -236,14 +241,14 @@ class BrokerService(Service):
         if self._standby is not None:
             self._standby.close()
 
-    def _pass_on(self, request: m.Request, reply: Reply) -> None:
+    def _pass_on(self, request: m.Request, reply: Reply, *, behind: bool = False) -> None:
         def done(_: Call, answer: m.Answer | BraidError, body: memoryview) -> None:
             if isinstance(request, m.Tail) and isinstance(answer, m.Number) and self._standby is not None:
                 self._note_readable(request.log, answer.value)
             reply(answer, [body] if body else None)
 
         if isinstance(request, m.PlanRange):
-            self._plan(request, done)
+            self._plan(request, done, behind=behind)
         else:
             self.link.call(request, done)
 
@@ -341,16 +346,17 @@ class BrokerService(Service):
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES) -> None:
+    def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES, *, behind: bool = False) -> None:
         located = partial(self._located, ask, reply, tries)
-        self._plan(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), located)
+        self._plan(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), located, behind=behind)
 
-    def _plan(self, request: m.Locate | m.PlanRange, done: Done) -> None:
+    def _plan(self, request: m.Locate | m.PlanRange, done: Done, *, behind: bool = False) -> None:
         """Ask where records are. Those that the leader showed before stay what they are, so a standby can say it, if it
-        has seen what we have: only the end of a log has to be asked of the leader."""
+        has seen what we have: only the end of a log has to be asked of the leader, and what is asked by somebody who
+        has seen more than we have (`behind`)."""
         known = self._readable.get(request.log, 0)
         standby = self._standby
-        if standby is None or not standby.connected or request.stop is None or request.stop > known:
+        if behind or standby is None or not standby.connected or request.stop is None or request.stop > known:
             self.link.call(request, done)
             return
 

@@ -142,7 +142,7 @@ class EtcdRivalry(Rivalry):
 
     def home(self, term: Term) -> Home:
         objects = self._objects
-        home = EtcdHome(self._client, cast(EtcdTerm, term), objects.blobs, objects.store, self._prefix)
+        home = EtcdHome(self._client, cast(EtcdTerm, term), objects.blobs, _lent(objects.store), self._prefix)
         home.folder = objects.where
         return home
 
@@ -164,7 +164,7 @@ class EtcdSource:
         self._client = client
         self._prefix = prefix
         self._blobs = objects.blobs
-        self.store = objects.store
+        self.store = _lent(objects.store)
         self.folder: str | None = objects.where
         self._begun: EtcdFollower | None = None
 
@@ -181,6 +181,23 @@ class EtcdSource:
         assert begun is not None
         assert begun.last_sequence == after  # it goes on behind its own snapshot
         return _Followed(begun)
+
+
+class _Lent:
+    """A store that whoever is done with it leaves open: others have it, too."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def close(self) -> None:
+        """It is closed with the rivalry."""
+
+
+def _lent(store: Store) -> Store:
+    return cast(Store, _Lent(store))
 
 
 class _Followed:

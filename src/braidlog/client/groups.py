@@ -93,12 +93,15 @@ class GroupedBackend(Backend):
 
         def done(inside: Pending) -> None:
             answer = inside.answer
+            pending.alias = inside.alias
             if answer is None or isinstance(answer, BraidError):
                 pending.finish(answer or Unavailable("there is no answer"))
             else:
                 pending.finish(_outside(group, answer))
 
-        self._groups[group].submit(local, batch, done)
+        inside = self._groups[group].submit(local, batch, done)
+        if not pending.done:
+            pending.alias = inside.alias
         return pending
 
     def crowded(self, command: c.Append) -> Unavailable | None:

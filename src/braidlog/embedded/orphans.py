@@ -18,13 +18,12 @@ def sweep(space: Space, store: Store) -> None:
     """
     if not space.admitted:  # else their puts may be under way
         store.sweep_unfinished()
-    sweep_stored(space, store)
+    sweep_stored(space, store, space.newest_epoch, {space.epoch, *space.admitted})
 
 
-def sweep_stored(space: Space, store: Store) -> None:
-    """The same for whole objects only, at any time: what is of the writer's own epoch, or an admitted one, stays."""
-    newest = space.newest_epoch  # what begins while this lasts is younger
-    current = {space.epoch, *space.admitted}
+def sweep_stored(space: Space, store: Store, newest: int, current: set[int]) -> None:
+    """The same for whole objects only, at any time: what is of a `current` epoch, or of one that begins while this
+    lasts and so is above the `newest` that there was, stays."""
     for name in store.list(besides=space.objects):
         if epoch_of(name) <= newest and epoch_of(name) not in current:
             store.delete(name)

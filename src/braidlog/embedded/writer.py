@@ -253,7 +253,10 @@ class Writer(Replica):
     def sweep_stored(self) -> None:
         """Objects that nobody registered before this epoch can never be registered: remove them."""
         with directory.storage("remove what was never registered"):
-            orphans.sweep_stored(self.forest.space, self.store)
+            with self.lock:
+                space = self.forest.space
+                newest, current = space.newest_epoch, {space.epoch, *space.admitted}
+            orphans.sweep_stored(space, self.store, newest, current)
 
     def close(self) -> None:
         """Stop. What the keeper packed is checkpointed, and the log's end is marked."""

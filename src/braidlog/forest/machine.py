@@ -223,8 +223,8 @@ class Forest:
     def outcomes(self) -> OrderedDict[bytes, Outcome | c.Result]:
         """Of requests that are settled, as they settled."""
         if self._settled_before is not None:
-            before, self._settled_before = self._settled_before, None
-            self._settled.update(before())
+            self._settled = OrderedDict(self._settled_before())  # all of it or nothing: half would pass for the whole
+            self._settled_before = None
         return self._settled
 
     def remember_when_asked(self, settled: Callable[[], Iterable[tuple[bytes, Outcome | c.Result]]]) -> None:

@@ -133,6 +133,7 @@ class _State(msgspec.Struct, array_like=True):
     outcomes_forgotten_upto: int = NONE
     tokens: list[tuple[str, bytes, list[str], int, int]] = []  # name, digest, scopes, created, expires
     tokens_ever: int = 0
+    outcomes_lost_at: int = NONE
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -215,6 +216,7 @@ class _Freezer:
             forest.windows.outcomes_forgotten_upto,
             [(t.name, t.digest, list(t.scopes), t.created, t.expires) for t in forest.tokens.by_name.values()],
             forest.tokens.ever,
+            forest.windows.lost_at,
         )
 
     def _log(self, log: Log) -> _Log:
@@ -411,6 +413,7 @@ class _Thawer:
     def _windows(self, windows: Windows, outcomes: list[Outcome]) -> None:
         windows.windows_forgotten_at = self.state.windows_forgotten_at
         windows.outcomes_forgotten_upto = self.state.outcomes_forgotten_upto
+        windows.lost_at = self.state.outcomes_lost_at
         for stored in self.state.windows:
             window = windows.by_client[stored.client] = Window(stored.whole_since)
             window.floor, window.dropped = stored.floor, stored.dropped

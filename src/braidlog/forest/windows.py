@@ -37,14 +37,17 @@ class Window:
         self.outcomes: dict[int, Outcome | Result] = {}
         self.order: list[int] = []  # a heap of the same numbers
 
-    def keep(self, number: int, outcome: Outcome | Result) -> None:
+    def keep(self, number: int, outcome: Outcome | Result) -> bool:
+        """Says whether it is kept, and nothing had to go for it."""
         if number < self.floor:
-            return
+            return False
         if number not in self.outcomes:
             heapq.heappush(self.order, number)
         self.outcomes[number] = outcome
         if len(self.order) > limits.CLIENT_OUTCOMES_KEPT_MAX:
             self.dropped = max(self.dropped, self._drop_lowest())
+            return False
+        return True
 
     def settle(self, floor: int) -> None:
         self.floor = max(self.floor, floor)
@@ -60,11 +63,12 @@ class Window:
 class Windows:
     """All windows, by client, and what was lost for lack of one."""
 
-    __slots__ = ("by_client", "outcomes_forgotten_upto", "windows_forgotten_at")
+    __slots__ = ("by_client", "lost_at", "outcomes_forgotten_upto", "windows_forgotten_at")
 
     def __init__(self) -> None:
         self.by_client: OrderedDict[bytes, Window] = OrderedDict()  # the latest to settle stands last
         self.windows_forgotten_at = NONE  # how many commands were applied when that last happened
+        self.lost_at = NONE  # no outcome of what was applied later was lost, though its client had a window
         self.outcomes_forgotten_upto = NONE  # what was applied later than this was never forgotten for lack of a window
 
     def settle(self, client: bytes, floor: int, applied: int) -> int:
@@ -94,8 +98,8 @@ class Windows:
         window = self._of(request)
         if window is None:
             self.outcomes_forgotten_upto = max(self.outcomes_forgotten_upto, upto)
-        else:
-            window.keep(number_of(request), outcome)
+        elif not window.keep(number_of(request), outcome):
+            self.lost_at = max(self.lost_at, upto)
 
     def recall(self, request: bytes) -> Outcome | Result | None:
         window = self._of(request)
@@ -116,7 +120,8 @@ class Windows:
             certain = certain and since >= window.whole_since
             # What was applied since then is remembered by all, settled or not, while that is no more than they keep.
             kept = min(limits.YOUNG_COMMANDS, limits.OUTCOMES_KEPT_MAX, limits.DECIDED_OUTCOMES_KEPT_MAX)
-            certain = certain or applied - since <= kept
+            certain = certain or (applied - since <= kept and since > self.lost_at)
+        certain = certain and since <= applied  # nobody has seen what was not there
         if not certain:
             raise OutcomeUnknown(
                 f"what became of request {request.hex()} is remembered no more: look whether it took effect before "

@@ -39,6 +39,7 @@ SYNCED: Final = f"{FOLDER}/SYNCED"
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.log")
 _LOG_KINDS: Final = (Kind.DATA, Kind.END)
+_WHOLE_BYTES_MAX: Final = 128 * limits.MIB  # a segment above this is read frame by frame
 _LOOK_BYTES: Final = 64 * limits.KIB  # how much of a damaged or blank stretch is looked at in one go
 _BLANK: Final = bytes(_LOOK_BYTES)
 
@@ -108,7 +109,11 @@ class Segment:
         self.first = first
         self.path = segment_path(first)
         self._file = files.open_read(self.path)
-        self._whole = read_whole(self._file) if whole else None
+        try:
+            self._whole = read_whole(self._file) if whole and self._file.size() <= _WHOLE_BYTES_MAX else None
+        except BaseException:
+            self._file.close()
+            raise
 
     def __enter__(self) -> Segment:
         return self

@@ -29,7 +29,7 @@ HEADER_BYTES: Final = _HEADER.size
 SEEN_MAX: Final = (1 << 64) - 1
 
 _DIRECT_BYTES_MIN: Final = 64 * 1024  # what is left of a frame that is worth to be received in its place
-_ROOM_BYTES: Final = 4 * 1024 * 1024  # the memory for a frame of so many bytes is taken at once
+_ROOM_BYTES: Final = 2 * 1024 * 1024  # the memory for a frame of so many bytes is taken at once
 
 
 class Malformed(Exception):

@@ -360,6 +360,8 @@ class Link:
                     count = 0
                 except TimeoutError:
                     self._expire()
+                    if not len(self._calls):
+                        heard = time.monotonic() if greeted else heard  # it owes nothing: its silence says nothing
                     self._mind_silence(time.monotonic() - heard)
                     if not greeted and time.monotonic() - began > limits.CONNECT_TIMEOUT_S:
                         raise TimeoutError("it does not say welcome") from None
