@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -24,7 +24,7 @@ from braidlog.metadata.etcd.leadership import Term as EtcdTerm
 from braidlog.metadata.home import Home
 from braidlog.objects import blob_store, probe
 from braidlog.objects.blob_store import BlobStore
-from braidlog.objects.blobs import Blobs
+from braidlog.objects.blobs import Blobs, Bytes
 from braidlog.objects.files import OsFiles
 from braidlog.objects.local_blobs import FileBlobs
 from braidlog.objects.locations import is_location, open_blobs, parse
@@ -77,8 +77,8 @@ class _Below(Blobs):
         self._blobs = blobs
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def create(self, key: str, data: object) -> None:
-        self._blobs.create(self._prefix + key, data)  # type: ignore[arg-type]
+    def create(self, key: str, data: Bytes | Iterable[Bytes]) -> None:
+        self._blobs.create(self._prefix + key, data)
 
     def read(self, key: str, offset: int, length: int) -> memoryview:
         return self._blobs.read(self._prefix + key, offset, length)
