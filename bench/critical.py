@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
 
 import braidlog
@@ -43,51 +42,35 @@ _AHEAD_S: Final = 0.3  # that something beside is at work before the workload be
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """What serves roots has cores of its own. With four cores or more so has whatever works beside the workload: the
-    broker for forks and its clients. With fewer they share a core with the workload's clients, though they would be on
-    other machines. There they give way to those (`SCHED_IDLE`), so that what is measured is the service, and not the
-    share of a core that two clients leave each other. Whoever does little beside need not (`yielding`)."""
+    """What serves roots, the clients of roots, and whatever works beside them (the broker for forks and its clients).
+
+    With four cores or more each has cores of its own. With fewer, something has to share. `production_together`: the
+    service of roots and its clients share a core, and what works beside has the other one, as it would have a machine
+    of its own. Otherwise all clients share one, which lets the service do more.
+    """
 
     roots: frozenset[int]
     clients: frozenset[int]
     beside: frozenset[int]
-    yielding: bool
 
     @classmethod
-    def chosen(cls, *, yielding: bool) -> Cores:
+    def chosen(cls, *, production_together: bool) -> Cores:
         placement = Placement.chosen()
         spare = frozenset(sorted(placement.client)[1:])
-        return cls(placement.server, placement.client - spare, spare or placement.client, yielding and not spare)
-
-    @property
-    def shared(self) -> bool:
-        return bool(self.clients & self.beside)
+        if spare:
+            return cls(placement.server, placement.client - spare, spare)
+        if production_together:
+            return cls(placement.server, placement.server, placement.client)
+        return cls(placement.server, placement.client, placement.client)
 
     def describe(self) -> str:
         if not hasattr(os, "sched_setaffinity"):
             return "nothing is kept to any cores: this system cannot do that"
         roots, clients, beside = (",".join(map(str, sorted(of))) for of in (self.roots, self.clients, self.beside))
-        shared = "; these share a core with producer and subscriber" if self.shared else ""
-        way = ", and give way to them (SCHED_IDLE, and autogroup 19): on a machine that "
-        way += "others use too they get next to nothing, and then nothing is shown"
         return (
             f"the metadata process and the broker of the root are kept to the cores {roots}, producer and subscriber "
             f"to {clients}, the broker for forks and the process that works beside to {beside} (sched_setaffinity)"
-            f"{shared}{way if self.yielding else ''}"
         )
-
-
-def give_way(pid: int) -> None:
-    """Let a process, with all its threads, run only when nobody else wants the core. It leads a session of its own.
-
-    Where the kernel groups processes by session, groups compete first, so that one has to give way too.
-    """
-    if not hasattr(os, "SCHED_IDLE"):
-        return
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("19")
 
 
 # --- processes beside -------------------------------------------------------------------------------------------------
@@ -98,11 +81,11 @@ Work = Callable[[braidlog.Braid, Connection, Any], object]
 class Companion:
     """A process with a connection of its own. `work(braid, pipe, told)` is done for whatever it is told."""
 
-    def __init__(self, work: Work, url: str, cores: frozenset[int], *, yielding: bool = False) -> None:
+    def __init__(self, work: Work, url: str, cores: frozenset[int]) -> None:
         spawn = multiprocessing.get_context("spawn")  # a fork would share connections and threads
         self._name = work.__name__
         self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_attend, args=(work, url, theirs, yielding), daemon=True)
+        self._process = spawn.Process(target=_attend, args=(work, url, theirs), daemon=True)
         with kept_to(cores):
             self._process.start()
         theirs.close()
@@ -143,11 +126,8 @@ class Companion:
         result.append(self.answer())
 
 
-def _attend(work: Work, url: str, pipe: Connection, yielding: bool) -> None:
+def _attend(work: Work, url: str, pipe: Connection) -> None:
     try:
-        if yielding:
-            os.setsid()
-            give_way(os.getpid())
         with braidlog.open(url) as braid:
             pipe.send(None)
             while True:
@@ -227,7 +207,7 @@ class Critical:
 
     def companion(self, work: Work) -> Companion:
         """Somebody who works beside it."""
-        return Companion(work, self.cluster.url, self.cores.beside, yielding=self.cores.yielding)
+        return Companion(work, self.cluster.url, self.cores.beside)
 
     def warm(self) -> None:
         self.run(WARM_S)
@@ -254,21 +234,17 @@ class Critical:
 
 
 @contextlib.contextmanager
-def critical(options: Options, *, yielding: bool) -> Iterator[Critical]:
-    """The service, with an empty root, a connected producer and a connected subscriber. For `yielding` see Cores."""
-    cores = Cores.chosen(yielding=yielding)
+def critical(options: Options) -> Iterator[Critical]:
+    """The service, with an empty root, a connected producer and a connected subscriber."""
+    cores = Cores.chosen(production_together=True)
     with (
         harness.folder(options) as folder,
         service.cluster(folder, Placement(cores.roots, cores.beside)) as cluster,
         kept_to(cores.clients),
+        braidlog.open(cluster.url) as braid,
+        Companion(read_tail, cluster.url, cores.clients) as subscriber,
     ):
-        if cores.yielding:
-            give_way(cluster.processes[service.FORK_BROKER].pid)
-        with (
-            braidlog.open(cluster.url) as braid,
-            Companion(read_tail, cluster.url, cores.clients) as subscriber,
-        ):
-            yield Critical(cluster, braid, subscriber, cores)
+        yield Critical(cluster, braid, subscriber, cores)
 
 
 def described(seconds: float, rounds: int) -> str:

@@ -30,7 +30,7 @@ def measure(options: Options) -> Figure:
         ],
         log_x=False,
     )
-    with critical(options, yielding=False) as workload:
+    with critical(options) as workload:
         workload.fill(options.pick(64, 8) * MIB)
         workload.root.cfork("fork")
         workload.another("other")

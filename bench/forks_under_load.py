@@ -48,7 +48,7 @@ def measure(options: Options) -> Figure:
         durability={"all": "synced before it is acknowledged"},
         log_y=False,
     )
-    cores = Cores.chosen(yielding=False)
+    cores = Cores.chosen(production_together=False)
     samples: Samples = defaultdict(list)
     with _running(options, cores) as (url, braid), Companion(make_forks, url, cores.beside) as maker:
         figure.notes.append(cores.describe())

@@ -38,7 +38,7 @@ def measure(options: Options) -> Figure:
         ],
         log_x=False,
     )
-    with critical(options, yielding=True) as workload:
+    with critical(options) as workload:
         old = workload.fill(options.pick(192, 32) * MIB)
         workload.root.sfork("fork")
         figure.notes.append(workload.cores.describe())
