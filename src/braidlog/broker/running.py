@@ -176,7 +176,8 @@ async def _take(address: Address, open_to_all: bool) -> _Door:
     bound: list[socket.socket] = []
     refused: OSError | None = None
     for family, host in (await _hosts(address, open_to_all))[: None if port else 1]:
-        made = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named, for else asyncio does not see that it is TCP and leaves answers to Nagle's delay.
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
