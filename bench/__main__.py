@@ -25,12 +25,13 @@ FIGURES: Final = (
     "readme",
 )
 SERVED: Final = ("isolation", "fork_writes", "forks_under_load", "service_costs")  # they start our own servers
+SPARK: Final = ("spark_scan", "spark_write", "spark_stream", "spark_isolation")  # they need the extra `spark`
 SERVICE: Final = ("service_throughput", "service_latency", "service_interference")  # beside other servers: by name only
 
 
 def main() -> None:
     arguments = parser("Run the figures of braidlog.")
-    known = FIGURES + SERVED + SERVICE
+    known = FIGURES + SERVED + SPARK + SERVICE
     default = f"all but {', '.join(SERVICE)} by default"
     arguments.add_argument("figures", nargs="*", metavar="figure", help=f"of {', '.join(known)}; {default}")
     given = arguments.parse_args()
@@ -43,7 +44,7 @@ def main() -> None:
     passed_on += ["--out", str(given.out)] if given.out else []
     failed = [
         name
-        for name in given.figures or FIGURES + SERVED
+        for name in given.figures or FIGURES + SERVED + SPARK
         if subprocess.run([sys.executable, "-m", f"bench.{name}", *passed_on], check=False).returncode
     ]
     if failed:

@@ -183,7 +183,7 @@ def folder(options: Options) -> Iterator[Path]:
 def machine(where: Path) -> dict[str, str | int]:
     """What the figures were taken on."""
     versions = {}
-    for package in ("pyarrow", "msgspec", "crc32c", "redis", "hiredis", "confluent-kafka", "nats-py"):
+    for package in ("pyarrow", "msgspec", "crc32c", "redis", "hiredis", "confluent-kafka", "nats-py", "pyspark"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {

@@ -1,0 +1,123 @@
+"""What a micro-batch costs: a log as the source, beside Spark's own rate source, into the same sink."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import braidlog
+from bench import harness
+from bench.harness import Figure, Options
+from bench.spark_session import describe, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_S: Final = 200
+SINKS: Final = ("noop", "a log")
+SOURCES: Final = ("rate", "a log")
+DEADLINE_S: Final = 120.0
+
+
+def measure(options: Options) -> Figure:
+    """Milliseconds of a micro-batch that has rows, from a log and from the rate source, to nothing and to a log."""
+    batches, rounds = options.pick(20, 6), options.pick(5, 2)
+    figure = Figure(
+        "spark_stream",
+        "A micro-batch",
+        "sink (0: nothing, 1: a log)",
+        "ms",
+        notes=[
+            f"{ROWS_PER_S} rows a second; of each run the median of {batches} micro-batches with rows, the first three "
+            "left out; triggerExecution as Spark reports it",
+        ],
+        log_x=False,
+        log_y=False,
+    )
+    with harness.folder(options) as folder, session(2, folder) as spark, braidlog.open(folder / "braid") as braid:
+        describe(figure, 2)
+        braid.create("in")
+        braid.create("out")
+        numbers = itertools.count()
+        variants = {
+            f"{source} to {sink}": partial(_run, spark, folder, braid.log("in"), source, sink, batches, numbers)
+            for sink in SINKS
+            for source in SOURCES
+        }
+        harness.interleave(variants, 1)
+        taken = harness.interleave(variants, rounds)
+    for source in SOURCES:
+        line = figure.line(f"from {source}")
+        for x, sink in enumerate(SINKS):
+            line.add(x, taken[f"{source} to {sink}"])
+    for sink in SINKS:
+        figure.numbers[f"a log over the rate source, to {sink}"] = harness.paired(
+            taken[f"a log to {sink}"], taken[f"rate to {sink}"]
+        )
+    return figure
+
+
+def _run(
+    spark: SparkSession,
+    folder: Path,
+    log: braidlog.Log,
+    source: str,
+    sink: str,
+    batches: int,
+    numbers: itertools.count[int],
+) -> float:
+    checkpoint = str(folder / f"checkpoint-{next(numbers)}")
+    rows = _rows(spark, folder, source).selectExpr("CAST(value AS STRING) AS value")
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    if sink == "noop":
+        writer = writer.format("noop")
+    else:
+        writer = writer.format("braidlog").option("url", str(folder / "braid")).option("log", "out")
+    feeding = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(log, feeding), daemon=True)
+    query = writer.start()
+    try:
+        if source != "rate":
+            feeder.start()
+        taken = _batch_times(query, batches)
+    finally:
+        feeding.set()
+        query.stop()
+        if feeder.ident is not None:
+            feeder.join()
+    return statistics.median(taken)
+
+
+def _rows(spark: SparkSession, folder: Path, source: str) -> DataFrame:
+    if source == "rate":
+        return spark.readStream.format("rate").option("rowsPerSecond", ROWS_PER_S).load()
+    return spark.readStream.format("braidlog").option("url", str(folder / "braid")).option("log", "in").load()
+
+
+def _feed(log: braidlog.Log, ending: threading.Event) -> None:
+    every = 10
+    while not ending.wait(every / ROWS_PER_S):
+        log.append_many([b"12345678"] * every)
+
+
+def _batch_times(query: Any, wanted: int) -> list[float]:
+    """Of micro-batches with rows, after the first three."""
+    seen: dict[int, float] = {}
+    deadline = time.monotonic() + DEADLINE_S
+    while len(seen) < wanted + 3:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(seen)} micro-batches in {DEADLINE_S:g} s")
+        for progress in query.recentProgress:
+            if progress["numInputRows"]:
+                seen[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
+        time.sleep(0.05)
+    return [seen[number] for number in sorted(seen)[3 : wanted + 3]]
+
+
+if __name__ == "__main__":
+    harness.main(measure)
