@@ -19,11 +19,14 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.names import check_name
 from braidlog.objects.batch import SCHEMA, Batch, decode
+from braidlog.objects.format import Columns
+from braidlog.objects.messages import as_message, field
 
 _INT64_MAX: Final = 2**63 - 1
 _SPAN_US_MAX: Final = 10**17  # of a time to live: the same as the client's API allows, and no calendar ends there
 _SPANS: Final = ("ttl_us", "lease_us", "retain_age_us")
 _TIMESTAMP, _KEY, _VALUE, _HEADERS = range(len(SCHEMA))
+_FEW_RECORDS: Final = 1024  # are looked at here: Arrow would take longer to begin
 _RECORD_BATCH: Final = 3  # the kind of a message, in Arrow's Message.fbs
 _CHANGES: Final = (
     c.Create,
@@ -115,8 +118,7 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
     _check_headers(columns)
     if size > limits.RECORD_BYTES_MAX:
         _check_record_size(pc.max(_record_sizes(columns)).as_py())
-    times = pc.min_max(columns.column(_TIMESTAMP))
-    least, greatest = times["min"].value, times["max"].value
+    least, greatest = _span(columns.column(_TIMESTAMP))
     _check_moments(least, greatest)
     command = msgspec.structs.replace(found, count=columns.num_rows, size=size, least=least, greatest=greatest)
     return command, columns
@@ -145,6 +147,22 @@ def _any_headers(column: pa.Array) -> bool:
     """Most blocks have none at all, and asking that is cheap. Each look at what they would be gives the interpreter to
     another thread for a while: for a server on one core those changes were half of what it took to check a block."""
     return len(column.values) > 0
+
+
+def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
+    """What came as a block, as it is to be stored: just as it came, unless it is not what we would have made of it."""
+    if len(body) != pa.ipc.get_record_batch_size(columns):
+        return columns  # it may hold what no record refers to
+    return as_message(body) or columns
+
+
+def _span(timestamps: pa.Array) -> tuple[int, int]:
+    """The least and the greatest."""
+    if len(timestamps) <= _FEW_RECORDS:
+        moments = memoryview(timestamps.buffers()[1]).cast("B")[: 8 * len(timestamps)].cast("q")
+        return min(moments), max(moments)
+    found = pc.min_max(timestamps)
+    return found["min"].value, found["max"].value
 
 
 def _columns_size(columns: pa.RecordBatch) -> int:
@@ -224,7 +242,9 @@ def _check_header_bounds(most: int, longest: int) -> None:
 
 def _check_headers(columns: pa.RecordBatch) -> None:
     headers = columns.column(_HEADERS)
-    elements = headers.flatten() if _any_headers(headers) else ()
+    if not _any_headers(headers):
+        return
+    elements = headers.flatten()
     if len(elements):
         longest = pc.max(pc.utf8_length(elements.flatten()[0])).as_py()
         _check_header_bounds(pc.max(pc.list_value_length(headers)).as_py(), longest)
@@ -257,22 +277,11 @@ def compressed(body: memoryview) -> bool:
             start, length = 4, marker
         metadata = body[start : start + length] if length > 0 else body[:0]
         message = struct.unpack_from("<I", metadata, 0)[0]
-        kind = _field(metadata, message, 1)
-        batch = _field(metadata, message, 2)
+        kind = field(metadata, message, 1)
+        batch = field(metadata, message, 2)
         if not kind or metadata[kind] != _RECORD_BATCH or not batch:
             raise ValueError("it is no record batch")
         batch += struct.unpack_from("<I", metadata, batch)[0]
-        return bool(_field(metadata, batch, 3))
+        return bool(field(metadata, batch, 3))
     except (struct.error, IndexError) as error:
         raise ValueError(f"it is no message: {error}") from error
-
-
-def _field(table: memoryview, at: int, number: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it is not there."""
-    layout = at - struct.unpack_from("<i", table, at)[0]
-    if layout < 0:
-        raise IndexError("a table without a layout")
-    size = struct.unpack_from("<H", table, layout)[0]
-    place = 4 + 2 * number
-    offset: int = struct.unpack_from("<H", table, layout + place)[0] if place + 2 <= size else 0
-    return at + offset if offset else 0
