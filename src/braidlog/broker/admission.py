@@ -124,6 +124,19 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
     return command, columns
 
 
+def storable(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append, Columns]:
+    """The same as `block`, but what is large comes as it is to be stored: just as it came, if that may be."""
+    checked, columns = block(command, body, client)
+    return checked, columns if len(body) <= limits.INLINE_BYTES_MAX else as_stored(columns, body)
+
+
+def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
+    """The bytes that a block came as, unless they are not what we would have made of it: then its columns."""
+    if len(body) != pa.ipc.get_record_batch_size(columns):
+        return columns  # it may hold what no record refers to
+    return as_message(body) or columns
+
+
 def read_columns(body: memoryview) -> pa.RecordBatch:
     """Columns that can be trusted: every offset in them lies where it may, and nothing is missing."""
     try:
@@ -147,13 +160,6 @@ def _any_headers(column: pa.Array) -> bool:
     """Most blocks have none at all, and asking that is cheap. Each look at what they would be gives the interpreter to
     another thread for a while: for a server on one core those changes were half of what it took to check a block."""
     return len(column.values) > 0
-
-
-def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
-    """What came as a block, as it is to be stored: just as it came, unless it is not what we would have made of it."""
-    if len(body) != pa.ipc.get_record_batch_size(columns):
-        return columns  # it may hold what no record refers to
-    return as_message(body) or columns
 
 
 def _span(timestamps: pa.Array) -> tuple[int, int]:
