@@ -148,7 +148,7 @@ def read_columns(body: memoryview) -> pa.RecordBatch:
         missing = timestamps.null_count + values.null_count + headers.null_count
         if _any_headers(headers):
             pairs = headers.flatten()
-            missing += pairs.null_count + sum(field.null_count for field in pairs.flatten())
+            missing += pairs.null_count + sum(each.null_count for each in pairs.flatten())
     except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
         raise InvalidArgument(f"the block is no Arrow record batch of records: {error}") from error
     if missing:
