@@ -17,6 +17,8 @@ from braidlog.broker import admission
 from braidlog.errors import InvalidArgument
 from braidlog.forest import commands as c
 from braidlog.objects.batch import SCHEMA, Batch, encode, records, to_arrow
+from braidlog.objects.format import ObjectWriter, check_object, read_block
+from braidlog.objects.messages import Message
 
 CLIENT = b"8 bytes."
 ID = CLIENT + bytes(8)
@@ -60,6 +62,61 @@ def test_a_block_is_taken_for_what_it_is() -> None:
     command, columns = block(message(to_arrow([GOOD])))
     assert (command.count, command.size, command.least, command.greatest) == (3, GOOD.size, -2, 3)
     assert columns.equals(to_arrow([GOOD]))
+
+
+def test_a_block_is_stored_as_it_came() -> None:
+    body = message(to_arrow([GOOD]))
+    stored = admission.as_stored(block(body)[1], body)
+    assert isinstance(stored, Message)
+    assert stored.data is body
+
+
+def test_a_block_with_bytes_that_are_of_no_record_is_stored_without_them() -> None:
+    columns = to_arrow([GOOD])
+    body = bytearray(message(columns))
+    length = len(body) - 8 - int.from_bytes(body[4:8], "little")
+    said = struct.pack("<q", length)
+    assert body.count(said, 0, len(body) - length) == 1
+    at = body.index(said)
+    body[at : at + 8] = struct.pack("<q", length + 4096)
+    body += bytes(4096)
+    taken = block(memoryview(body))[1]
+    assert taken.equals(columns)
+    assert admission.as_stored(taken, memoryview(body)) is taken
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_taken_makes_an_object_that_is_whole(seed: int) -> None:
+    """However a message was tampered with: it is refused, or what is stored of it is what was checked."""
+    chance = random.Random(seed)
+    good = bytes(message(to_arrow([GOOD])))
+    taken = 0
+    for _ in range(300):
+        body = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            body[chance.randrange(len(body))] = chance.choice((0, 1, 4, 8, 255, chance.randrange(256)))
+        try:
+            command, columns = block(memoryview(body))
+        except InvalidArgument:
+            continue
+        writer = ObjectWriter()
+        writer.add(admission.as_stored(columns, memoryview(body)))
+        object = writer.finish()
+        whole = b"".join(object.parts)
+        check_object("tampered", whole, object.crc, object.blocks)
+        [place] = object.blocks
+        found = read_block("tampered", place, whole[place.offset : place.offset + place.length])
+        assert found.equals(columns)
+        assert found.num_rows == command.count
+        taken += 1
+    assert taken
+
+
+@pytest.mark.parametrize("count", [1, 1000, 5000])
+def test_the_span_of_a_block_is_that_of_its_records(count: int) -> None:
+    moments = [(number * 7919) % 10_007 - 5000 for number in range(count)]
+    command, _ = block(message(to_arrow([Batch([b""] * count, timestamps=moments)])))
+    assert (command.least, command.greatest) == (min(moments), max(moments))
 
 
 def test_a_batch_is_taken_for_what_it_is_whatever_its_sender_says() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from braidlog.errors import Corrupt, Unavailable
 from braidlog.objects.batch import SCHEMA, Batch, to_arrow
-from braidlog.objects.format import BlockPlace, Object, ObjectWriter, check_object, read_block
+from braidlog.objects.format import BlockPlace, Columns, Object, ObjectWriter, check_object, read_block
+from braidlog.objects.messages import Message, as_message
 
 NAME = "00000001-00000002.arrow"
 
@@ -22,7 +23,13 @@ def block(*values: bytes) -> pa.RecordBatch:
     return to_arrow([Batch(list(values), timestamps=5)])
 
 
-def write(*blocks: pa.RecordBatch) -> Object:
+def message(batch: pa.RecordBatch) -> Message:
+    made = as_message(memoryview(batch.serialize()).cast("B"))
+    assert made is not None
+    return made
+
+
+def write(*blocks: Columns) -> Object:
     writer = ObjectWriter()
     for batch in blocks:
         writer.add(batch)
@@ -70,6 +77,41 @@ def test_large_blocks_are_not_copied_and_look_the_same(sizes: list[int]) -> None
     for batch in added:
         values = batch.column("value").buffers()[2]
         assert values.address in addresses or values.size < 65_536
+
+
+@pytest.mark.parametrize("sizes", [[300_000], [1], [0, 70_000, 1_000_000, 3], [5] * 100])
+def test_messages_are_written_as_they_are_and_the_file_is_the_one_that_arrow_writes(sizes: list[int]) -> None:
+    added = [block(bytes([number]) * size, b"end") for number, size in enumerate(sizes)]
+    messages = [message(batch) for batch in added]
+    object = write(*messages)
+    assert whole(object) == as_file(SCHEMA, *added)
+    check_object(NAME, whole(object), object.crc, object.blocks)
+    for place, batch in zip(object.blocks, added, strict=True):
+        assert read_block(NAME, place, bytes_at(object, place)).equals(batch)
+    addresses = {pa.py_buffer(part).address for part in object.parts}
+    assert {pa.py_buffer(made.data).address for made in messages} <= addresses
+
+
+def test_messages_share_an_object_with_what_is_none_yet() -> None:
+    added = [block(b"a" * 100_000), block(b"b"), block(b"c" * 100_000)]
+    object = write(added[0], message(added[1]), lambda: added[2])
+    assert whole(object) == as_file(SCHEMA, *added)
+    check_object(NAME, whole(object), object.crc, object.blocks)
+
+
+def test_bytes_that_no_file_may_hold_are_no_message() -> None:
+    good = block(b"x" * 1000).serialize().to_pybytes()
+    head = 8 + int.from_bytes(good[4:8], "little")
+    assert as_message(memoryview(good)) is not None
+    assert as_message(memoryview(good + bytes(8))) is None  # more than it says
+    assert as_message(memoryview(good[:-8])) is None
+    assert as_message(memoryview(good + bytes(1))) is None  # the next one would begin askew
+    assert as_message(memoryview(good[4:] + bytes(4))) is None  # as it was written before there was a marker
+    body = len(good) - head
+    described = good[8:head].replace(body.to_bytes(8, "little"), (body + 4).to_bytes(8, "little"))
+    askew = good[:4] + (head - 4).to_bytes(4, "little") + described + bytes(4) + good[head:] + bytes(4)
+    assert pa.ipc.read_record_batch(pa.py_buffer(askew), SCHEMA).num_rows == 1
+    assert as_message(memoryview(askew)) is None
 
 
 def test_columns_are_made_when_their_turn_comes_and_let_go_when_their_bytes_were_taken() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
-import tracemalloc
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from braidlog import limits
 from braidlog.wire import frames
 from braidlog.wire.frames import HEADER_BYTES, PREFACE, Frame, Kind, Malformed, Parser, check_preface
+
+MEMORY = pa.system_memory_pool()  # where there is room for frames
 
 Plain = tuple[Kind, int, int, bytes, bytes]
 
@@ -132,14 +134,12 @@ def test_a_large_frame_in_tiny_pieces_takes_its_own_size_and_no_more() -> None:
     size = 100_000
     data = stream_of([(Kind.REQUEST, 1, 0, b"head", random.Random(1).randbytes(size))])
     parser = Parser()
-    tracemalloc.start()
-    try:
-        for at in range(0, len(data) - 3, 3):
-            assert list(parser.feed(data[at : at + 3])) == []
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 3 * size
+    before = MEMORY.bytes_allocated()
+    peak = 0
+    for at in range(0, len(data) - 3, 3):
+        assert list(parser.feed(data[at : at + 3])) == []
+        peak = max(peak, MEMORY.bytes_allocated() - before)
+    assert size < peak < 3 * size
     assert parser.held > size
 
 
@@ -179,3 +179,39 @@ def test_the_rest_of_a_large_frame_goes_where_there_is_room_for_it(size: int, st
         assert parser.held <= size + 100
     assert [bytes(frame.body) for frame in found] == [b"x", large, b"y"]
     assert direct or step > size
+
+
+def test_large_frames_take_one_call_each_to_receive() -> None:
+    several: list[Plain] = [(Kind.REQUEST, n, 0, b"head", bytes([n]) * 1_000_000) for n in range(8)]
+    sent = memoryview(stream_of(several))
+    parser = Parser()
+    found: list[Plain] = []
+    calls = 0
+    while sent:
+        calls += 1
+        room = parser.room()
+        if room is None:
+            piece = sent[:10_000]
+            found += map(plain, parser.feed(piece))
+        else:
+            piece = sent[: len(room)]
+            room[: len(piece)] = piece
+            found += map(plain, parser.filled(len(piece)))
+        sent = sent[len(piece) :]
+    assert found == several
+    assert calls == len(several) + 1
+
+
+def test_what_came_behind_a_large_frame_does_not_keep_it_in_memory() -> None:
+    sent = stream_of([(Kind.REQUEST, 1, 0, b"head", bytes(1_000_000)), (Kind.REQUEST, 2, 0, b"head", b"small")])
+    before = MEMORY.bytes_allocated()
+    parser = Parser()
+    assert not list(parser.feed(sent[:1000]))
+    room = parser.room()
+    assert room is not None
+    room[: len(sent) - 1000] = sent[1000:]
+    large, small = parser.filled(len(sent) - 1000)
+    assert MEMORY.bytes_allocated() - before > len(large.body)
+    del room, large
+    assert MEMORY.bytes_allocated() - before < 1000
+    assert bytes(small.body) == b"small"

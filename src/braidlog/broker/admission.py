@@ -19,10 +19,14 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.names import check_name
 from braidlog.objects.batch import SCHEMA, Batch, decode
+from braidlog.objects.format import Columns
+from braidlog.objects.messages import as_message, field
 
 _INT64_MAX: Final = 2**63 - 1
 _SPAN_US_MAX: Final = 10**17  # of a time to live: the same as the client's API allows, and no calendar ends there
 _SPANS: Final = ("ttl_us", "lease_us", "retain_age_us")
+_TIMESTAMP, _KEY, _VALUE, _HEADERS = range(len(SCHEMA))
+_FEW_RECORDS: Final = 1024  # are looked at here: Arrow would take longer to begin
 _RECORD_BATCH: Final = 3  # the kind of a message, in Arrow's Message.fbs
 _CHANGES: Final = (
     c.Create,
@@ -104,21 +108,33 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
     """An append whose body is an Arrow record batch message: the same with what is true of it, and its columns."""
     found = _appended(command, client)
     columns = read_columns(body)
-    size = _columns_size(columns)
     if columns.num_rows == 0:
         raise InvalidArgument("an append needs at least one record")
     if columns.num_rows > limits.BATCH_RECORDS_MAX:
         raise InvalidArgument(f"a batch of {columns.num_rows:,} records: at most {limits.BATCH_RECORDS_MAX:,}")
+    size = _columns_size(columns)
     if size > limits.BATCH_BYTES_MAX and columns.num_rows > 1:
         raise InvalidArgument(f"a batch of {size:,} bytes: at most {limits.BATCH_BYTES_MAX:,}")
     _check_headers(columns)
     if size > limits.RECORD_BYTES_MAX:
         _check_record_size(pc.max(_record_sizes(columns)).as_py())
-    times = pc.min_max(columns.column("timestamp").cast(pa.int64()))
-    least, greatest = times["min"].as_py(), times["max"].as_py()
+    least, greatest = _span(columns.column(_TIMESTAMP))
     _check_moments(least, greatest)
     command = msgspec.structs.replace(found, count=columns.num_rows, size=size, least=least, greatest=greatest)
     return command, columns
+
+
+def storable(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append, Columns]:
+    """The same as `block`, but what is large comes as it is to be stored: just as it came, if that may be."""
+    checked, columns = block(command, body, client)
+    return checked, columns if len(body) <= limits.INLINE_BYTES_MAX else as_stored(columns, body)
+
+
+def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
+    """The bytes that a block came as, unless they are not what we would have made of it: then its columns."""
+    if len(body) != pa.ipc.get_record_batch_size(columns):
+        return columns  # it may hold what no record refers to
+    return as_message(body) or columns
 
 
 def read_columns(body: memoryview) -> pa.RecordBatch:
@@ -128,14 +144,11 @@ def read_columns(body: memoryview) -> pa.RecordBatch:
             raise ValueError("its buffers are compressed")  # there is no telling how large they would become
         columns = pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA)
         columns.validate(full=True)
-        headers = columns.column("headers").flatten()
-        missing = (
-            columns.column("timestamp").null_count
-            + columns.column("value").null_count
-            + columns.column("headers").null_count
-            + headers.null_count
-            + sum(field.null_count for field in headers.flatten())
-        )
+        timestamps, _, values, headers = columns.columns
+        missing = timestamps.null_count + values.null_count + headers.null_count
+        if _any_headers(headers):
+            pairs = headers.flatten()
+            missing += pairs.null_count + sum(each.null_count for each in pairs.flatten())
     except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
         raise InvalidArgument(f"the block is no Arrow record batch of records: {error}") from error
     if missing:
@@ -143,14 +156,28 @@ def read_columns(body: memoryview) -> pa.RecordBatch:
     return columns
 
 
+def _any_headers(column: pa.Array) -> bool:
+    """Most blocks have none at all, and asking that is cheap. Each look at what they would be gives the interpreter to
+    another thread for a while: for a server on one core those changes were half of what it took to check a block."""
+    return len(column.values) > 0
+
+
+def _span(timestamps: pa.Array) -> tuple[int, int]:
+    """The least and the greatest."""
+    if len(timestamps) <= _FEW_RECORDS:
+        moments = memoryview(timestamps.buffers()[1]).cast("B")[: 8 * len(timestamps)].cast("q")
+        return min(moments), max(moments)
+    found = pc.min_max(timestamps)
+    return found["min"].value, found["max"].value
+
+
 def _columns_size(columns: pa.RecordBatch) -> int:
-    size: int = pc.sum(pc.binary_length(columns.column("value"))).as_py() or 0
-    keys = columns.column("key")
+    size: int = columns.column(_VALUE).total_values_length  # none of them is null
+    keys = columns.column(_KEY)
     if keys.null_count < len(keys):
         size += pc.sum(pc.binary_length(keys)).as_py() or 0
-    headers = columns.column("headers").flatten()
-    if len(headers):
-        names, values = headers.flatten()
+    if _any_headers(columns.column(_HEADERS)):
+        names, values = columns.column(_HEADERS).flatten().flatten()
         size += (pc.sum(pc.binary_length(names)).as_py() or 0) + (pc.sum(pc.binary_length(values)).as_py() or 0)
     return size
 
@@ -220,7 +247,9 @@ def _check_header_bounds(most: int, longest: int) -> None:
 
 
 def _check_headers(columns: pa.RecordBatch) -> None:
-    headers = columns.column("headers")
+    headers = columns.column(_HEADERS)
+    if not _any_headers(headers):
+        return
     elements = headers.flatten()
     if len(elements):
         longest = pc.max(pc.utf8_length(elements.flatten()[0])).as_py()
@@ -229,9 +258,9 @@ def _check_headers(columns: pa.RecordBatch) -> None:
 
 def _record_sizes(columns: pa.RecordBatch) -> pa.Array:
     """The bytes of each record."""
-    sizes = pc.binary_length(columns.column("value")).cast(pa.int64())
-    sizes = pc.add(sizes, pc.fill_null(pc.binary_length(columns.column("key")), 0))
-    headers = columns.column("headers")
+    sizes = pc.binary_length(columns.column(_VALUE)).cast(pa.int64())
+    sizes = pc.add(sizes, pc.fill_null(pc.binary_length(columns.column(_KEY)), 0))
+    headers = columns.column(_HEADERS)
     elements = headers.flatten()
     if len(elements):
         names, values = elements.flatten()
@@ -254,22 +283,11 @@ def compressed(body: memoryview) -> bool:
             start, length = 4, marker
         metadata = body[start : start + length] if length > 0 else body[:0]
         message = struct.unpack_from("<I", metadata, 0)[0]
-        kind = _field(metadata, message, 1)
-        batch = _field(metadata, message, 2)
+        kind = field(metadata, message, 1)
+        batch = field(metadata, message, 2)
         if not kind or metadata[kind] != _RECORD_BATCH or not batch:
             raise ValueError("it is no record batch")
         batch += struct.unpack_from("<I", metadata, batch)[0]
-        return bool(_field(metadata, batch, 3))
+        return bool(field(metadata, batch, 3))
     except (struct.error, IndexError) as error:
         raise ValueError(f"it is no message: {error}") from error
-
-
-def _field(table: memoryview, at: int, number: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it is not there."""
-    layout = at - struct.unpack_from("<i", table, at)[0]
-    if layout < 0:
-        raise IndexError("a table without a layout")
-    size = struct.unpack_from("<H", table, layout)[0]
-    place = 4 + 2 * number
-    offset: int = struct.unpack_from("<H", table, layout + place)[0] if place + 2 <= size else 0
-    return at + offset if offset else 0

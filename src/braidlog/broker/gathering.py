@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
+from braidlog.objects.format import Columns
 
 Done = Callable[[c.Result | BraidError], None]
 
@@ -32,7 +32,7 @@ class Item:
     __slots__ = ("columns", "command", "done", "since", "size")
 
     def __init__(
-        self, command: c.Command, size: int, done: Done, columns: pa.RecordBatch | None = None, since: int = NONE
+        self, command: c.Command, size: int, done: Done, columns: Columns | None = None, since: int = NONE
     ) -> None:
         self.command = command
         self.size = size

@@ -128,8 +128,8 @@ class LocalService(Service):
 
     def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
         if ask.block:
-            command, columns = admission.block(ask.command, body, caller.client)
-            pending = Pending(_again(command, ask.since), command.size, columns)
+            command, block = admission.storable(ask.command, body, caller.client)
+            pending = Pending(_again(command, ask.since), command.size, block)
         else:
             command = admission.batch(ask.command, body, caller.client)
             if len(body) > limits.INLINE_BYTES_MAX:  # it should have come as a block

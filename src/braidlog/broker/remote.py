@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
 from braidlog import limits
 from braidlog.broker import admission, gathering, objects, reading
@@ -35,6 +34,7 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.files import OsFiles
+from braidlog.objects.format import Columns
 from braidlog.objects.locations import is_location, open_store
 from braidlog.objects.store import FileStore, Store, object_name
 from braidlog.observe import catalog
@@ -255,9 +255,9 @@ class BrokerService(Service):
     # --- changing ------------------------------------------------------------------------------------------------
 
     def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
-        columns: pa.RecordBatch | None = None
+        columns: Columns | None = None
         if ask.block:
-            command, columns = admission.block(ask.command, body, caller.client)
+            command, columns = admission.storable(ask.command, body, caller.client)
         else:
             command = admission.batch(ask.command, body, caller.client)
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:

@@ -10,7 +10,7 @@ Bytes that are not what was written surface as Corrupt, which names the object a
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from braidlog.errors import Corrupt, Unavailable
 from braidlog.objects.batch import FORMAT, FORMAT_KEY, SCHEMA
+from braidlog.objects.messages import Message, as_message, file_foot, file_head
 
 Bytes = bytes | bytearray | memoryview
-Columns: TypeAlias = pa.RecordBatch | Callable[[], pa.RecordBatch]
+Columns: TypeAlias = pa.RecordBatch | Message | Callable[[], pa.RecordBatch]
 
 # What pyarrow raises for bytes that it cannot make sense of. Only some of it is an ArrowException.
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
@@ -71,15 +72,14 @@ class ObjectWriter:
         """Add a record batch of SCHEMA as the next block; returns its index in the blocks of the object.
 
         A large one may be given as a function: it is made when its turn comes, and let go when its bytes were taken,
-        so that the memory of one serves for the next.
+        so that the memory of one serves for the next. Or as the message that it is in the file.
         """
         self._columns.append(columns)
         return len(self._columns) - 1
 
     def parts(self) -> Iterator[memoryview]:
         """The bytes of the file in order. Those of a large block are not copied: a part points to where they are."""
-        small = _all_small(self._columns)
-        for chunk, places in [_in_one_piece(small)] if small is not None else _one_by_one(self._columns):
+        for chunk, places in _chunks(self._columns):
             self.blocks += _blocks(chunk, places, self.size)
             while chunk:
                 part = chunk.pop(0)
@@ -96,6 +96,13 @@ class ObjectWriter:
 
 # Some bytes of a file in parts, and the blocks in them, each as its offset in the file and its length.
 _Chunk: TypeAlias = tuple[list[memoryview], list[tuple[int, int]]]
+
+
+def _chunks(columns: list[Columns]) -> Iterable[_Chunk]:
+    if any(isinstance(made, Message) for made in columns):
+        return _as_they_are(columns)
+    small = _all_small(columns)
+    return [_in_one_piece(small)] if small is not None else _one_by_one(columns)
 
 
 def _all_small(columns: list[Columns]) -> list[tuple[pa.RecordBatch, int]] | None:
@@ -129,6 +136,7 @@ def _one_by_one(columns: list[Columns]) -> Iterator[_Chunk]:
     sink = pa.BufferedOutputStream(pa.PythonFile(gathered, mode="w"), _JOINED_BYTES_MAX)
     with pa.ipc.new_file(sink, SCHEMA) as file:
         for made in columns:
+            assert not isinstance(made, Message)
             batch = made if isinstance(made, pa.RecordBatch) else made()
             length = pa.ipc.get_record_batch_size(batch)
             file.write_batch(batch)
@@ -137,6 +145,30 @@ def _one_by_one(columns: list[Columns]) -> Iterator[_Chunk]:
             yield gathered.take(), [(gathered.tell() - length, length)]
     sink.flush()
     yield gathered.take(), []
+
+
+def _as_they_are(columns: list[Columns]) -> Iterator[_Chunk]:
+    """The same of blocks that are messages already; others are made such."""
+    chunk = [memoryview(file_head())]
+    at = len(chunk[0])
+    blocks: list[tuple[int, int, int]] = []
+    for made in columns:
+        message = made if isinstance(made, Message) else _message_of(made)
+        length = len(message.data)
+        blocks.append((at, message.head, length - message.head))
+        chunk.append(message.data)
+        del message
+        yield chunk, [(at, length)]
+        at += length
+        chunk = []
+    yield [memoryview(file_foot(blocks))], []
+
+
+def _message_of(columns: pa.RecordBatch | Callable[[], pa.RecordBatch]) -> Message:
+    batch = columns if isinstance(columns, pa.RecordBatch) else columns()
+    message = as_message(memoryview(batch.serialize()).cast("B"))
+    assert message is not None
+    return message
 
 
 class _Gathered(io.RawIOBase):

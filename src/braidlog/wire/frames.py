@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from braidlog import limits
@@ -30,6 +31,8 @@ SEEN_MAX: Final = (1 << 64) - 1
 
 _DIRECT_BYTES_MIN: Final = 64 * 1024  # what is left of a frame that is worth to be received in its place
 _ROOM_BYTES: Final = 2 * 1024 * 1024  # the memory for a frame of so many bytes is taken at once
+_AHEAD_BYTES: Final = 32 * 1024  # that may come along behind the rest of a large frame, and are copied then
+_MALLOC: Final = pa.system_memory_pool()
 
 
 class Malformed(Exception):
@@ -72,12 +75,13 @@ class Parser:
     """The receiving end of a stream. `feed` takes what arrived and yields the frames that it completes.
 
     While a large frame is under way, `room` is where the rest of it may be put right away, and `filled` says how much
-    of that was: so it is copied once, by whoever receives it.
+    of that was: so it is copied once, by whoever receives it. There is room for the beginning of the next frame too,
+    which tells where that one is to be put: so one after the other takes one call each to receive.
     """
 
     def __init__(self, *, frame_bytes_max: int = limits.WIRE_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._rest = bytearray()  # room for a frame that is not whole yet
+        self._rest = memoryview(b"")  # room for a frame that is not whole yet
         self._have = 0  # bytes of it
         self._need = HEADER_BYTES  # bytes until more of it can be said
 
@@ -104,7 +108,7 @@ class Parser:
         if self._need - self._have < _DIRECT_BYTES_MIN:
             return None
         self._make_room(_DIRECT_BYTES_MIN)
-        return memoryview(self._rest)[self._have :]
+        return self._rest[self._have :]
 
     def filled(self, count: int) -> Iterator[Frame]:
         """So many bytes were put into the room."""
@@ -115,8 +119,11 @@ class Parser:
             self._need += self._length_of(self._rest, 0)
             if self._have < self._need:
                 return
-        whole, self._rest, self._have, self._need = self._rest, bytearray(), 0, HEADER_BYTES
-        yield _frame(memoryview(whole))
+        whole, next_one = self._rest[: self._need], bytes(self._rest[self._need : self._have])
+        self._rest, self._have, self._need = memoryview(b""), 0, HEADER_BYTES
+        yield _frame(whole)
+        if next_one:  # a copy, or what is small could keep in memory what is large
+            yield from self.feed(next_one)
 
     @property
     def held(self) -> int:
@@ -135,11 +142,12 @@ class Parser:
     def _make_room(self, count: int) -> None:
         """Room for so many bytes more, and for all of the frame unless it is very large: it may never come."""
         if self._have + count > len(self._rest):
-            larger = bytearray(min(self._need, max(_ROOM_BYTES, 2 * (self._have + count))))
-            larger[: self._have] = memoryview(self._rest)[: self._have]
+            whole = self._need + (_AHEAD_BYTES if self._need >= _DIRECT_BYTES_MIN else 0)
+            larger = _memory(min(whole, max(_ROOM_BYTES, 2 * (self._have + count))))
+            larger[: self._have] = self._rest[: self._have]
             self._rest = larger
 
-    def _length_of(self, view: bytearray | memoryview, at: int) -> int:
+    def _length_of(self, view: memoryview, at: int) -> int:
         """Of head and body of the frame whose header is there."""
         length, head_length, _, _, flags, nothing, _, _ = _HEADER.unpack_from(view, at)
         if length > self.frame_bytes_max or head_length > length:
@@ -149,6 +157,12 @@ class Parser:
         if flags or nothing:
             raise Malformed("a frame with flags that version 1 does not know")
         return int(length)
+
+
+def _memory(size: int) -> memoryview:
+    """As malloc has it: a bytearray is filled with zeros first, which took as long as to fill it with a frame, and
+    Arrow's own allocator gives memory back to the system and takes it anew, page by page."""
+    return memoryview(pa.allocate_buffer(size, memory_pool=_MALLOC)).cast("B")
 
 
 def _frame(view: memoryview) -> Frame:
