@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from braidlog.embedded.orphans import epoch_of
 from braidlog.forest.commands import NONE
+from braidlog.forest.uploads import epoch_of
 from sim.shadow import Shadow
 from sim.store import Objects
 from sim.world import Violated, World
@@ -24,7 +24,7 @@ class ObjectsKept:
         known = space.objects.get(name)
         self._world.counts["objects deleted"] += 1
         if known is None:
-            if epoch_of(name) == space.epoch or epoch_of(name) in space.admitted:
+            if epoch_of(name) in {space.epoch, *space.admitted, *space.uploads.by_epoch}:
                 raise Violated(f"object {name} is deleted, and may yet be registered")
             return
         if known.condemned == NONE:

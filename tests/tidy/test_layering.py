@@ -20,6 +20,7 @@ LAYERS: list[set[str]] = [
     {"embedded"},
     {"broker"},
     {"client"},
+    {"bulk"},
     {"braidlog"},  # the package itself: the names that it exports
     {"aio", "testing"},
     {"cli"},

@@ -24,7 +24,7 @@ UNKNOWN: Final = "unknown"  # it may or may not have happened
 CORRUPT: Final = "corrupt"
 OUTCOMES: Final = (OK, BLOCKED, REFUSED, UNAVAILABLE, UNKNOWN, CORRUPT)
 
-DUTIES: Final = ("pack", "expire", "retain", "collect", "compact", "checkpoint", "other")
+DUTIES: Final = ("pack", "expire", "retain", "collect", "compact", "checkpoint", "end_uploads", "sweep", "other")
 DONE: Final = "done"
 IDLE: Final = "idle"
 FAILED: Final = "failed"
@@ -221,6 +221,7 @@ class Forest:
             "braidlog_inline_bytes", "Bytes that ride in the command log and wait to be packed into an object."
         )
         self.objects = registry.gauge("braidlog_objects", "Objects in the store that the forest knows.")
+        self.uploads = registry.gauge("braidlog_uploads", "Uploads that live: begun, and neither published nor ended.")
         self.blocks = registry.gauge("braidlog_blocks", "Blocks in objects that logs refer to.")
         registry.counter(
             "braidlog_applied_commands_total", "Commands that were ever applied to the forest.", read=applied
