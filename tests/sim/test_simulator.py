@@ -31,6 +31,10 @@ FLOORS = {
     "withheld": 20,
     "ordered pairs": 40,
     "pushes": 40,
+    "deafen leader": 8,
+    "planned aside": 4,
+    "watches behind": 3,
+    "frames in parts": 30,
 }
 UNDECIDED_MAX = 1
 
