@@ -108,6 +108,7 @@ PROCESS_STOP_TIMEOUT_S: Final = 20.0  # for it to end by itself, before it is ki
 PROCESS_POLL_S: Final = 0.005
 CLUSTER_BROKERS_DEFAULT: Final = 3
 CLUSTER_BROKERS_MAX: Final = 64
+CLUSTER_METADATA_PROCESSES_MAX: Final = 9
 
 # Being looked at.
 DURATION_BUCKETS_S: Final = (

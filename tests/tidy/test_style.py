@@ -30,6 +30,7 @@ UNITS = {
     "CONTENDERS",
     "DEPTH",
     "FETCHERS",
+    "PROCESSES",
     "FORKS",
     "HEADERS",
     "LABELS",
