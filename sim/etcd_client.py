@@ -176,14 +176,19 @@ class Stream(WatchStream):
         self._world.after(network.delay(), lambda: self._begin(start))
 
     def __iter__(self) -> Iterator[WatchAnswer]:
+        silent_s = 0.0
         try:
-            while not self._cancelled:
+            while not self._cancelled and silent_s <= limits.ETCD_WATCH_SILENCE_S:
                 if self._answers:
+                    silent_s = 0.0
                     yield self._answers.popleft()
                     continue
                 self._heard.clear()
-                if not self._heard.wait(limits.ETCD_WATCH_SILENCE_S) and (self._broken or self._unreachable()):
-                    break
+                if not self._heard.wait(limits.ETCD_WATCH_PING_S):
+                    if self._broken or self._unreachable():
+                        silent_s += limits.ETCD_WATCH_PING_S
+                    else:
+                        yield WatchAnswer(False, False, 0, "", ())  # a sign of life, as it was asked for
         finally:
             self.cancel()
         raise Ambiguous("the watch has ended")

@@ -52,7 +52,7 @@ _INSTEAD: dict[str, tuple[Any, list[ModuleType]]] = {
         [committer, storing, upkeep, writer, replica, follower, local, node, rivals, leadership, following, watching],
     ),
     "ThreadPoolExecutor": (Pool, [storing, replica, local, remote]),
-    "time": (_TIME, [driving, following, leadership]),
+    "time": (_TIME, [driving, following, leadership, watching]),
     "secrets": (_SECRETS, [leadership, log]),
     "uuid": (_UUID, [snapshots]),
     "_log": (_Findings(), [node, watching, crossing]),

@@ -45,6 +45,8 @@ SCALED: dict[str, float] = {
     "ETCD_REVOKE_TIMEOUT_S": 0.4,
     "ETCD_WATCH_SILENCE_S": 0.8,
     "ETCD_PIECE_BYTES_MAX": 300,
+    "ETCD_WATCH_PING_S": 0.2,
+    "STANDBY_SILENCE_S": 1.2,
     "STANDBY_PATIENCE_S": 0.3,
     "STANDBY_TIMEOUT_S": 0.6,
 }
