@@ -27,13 +27,21 @@ from braidlog.testing.processes import Process
 
 
 class EtcdCluster:
-    """Started when made; `endpoints` is what clients connect to."""
+    """Started when made; `endpoints` is what clients connect to. Data are kept below `folder`, if one is given."""
 
-    def __init__(self, members: int = 1, *, tls: bool = False, quota_bytes: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        members: int = 1,
+        *,
+        tls: bool = False,
+        quota_bytes: int = 0,
+        host: str = "127.0.0.1",
+        folder: Path | None = None,
+    ) -> None:
         if members < 1:
             raise InvalidArgument(f"members={members}: at least 1")
         self._program = etcd_program()
-        self._folder = Path(tempfile.mkdtemp(prefix="braidlog-etcd-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="braidlog-etcd-", dir=folder))
         self._quota_bytes = quota_bytes
         self._scheme = "https" if tls else "http"
         self.tls = _make_certificates(self._folder) if tls else None
@@ -103,6 +111,11 @@ class EtcdCluster:
     def cont(self, member: int) -> None:
         """Let it go on."""
         self._running(member).id.signal(signal.SIGCONT)
+
+    def runs(self, member: int) -> bool:
+        """Whether it does; it may have ended by itself."""
+        process = self._processes[member]
+        return process is not None and process.id.alive
 
     def restart(self, member: int) -> None:
         """Start it again with what it has stored; it is killed first if it runs."""

@@ -23,8 +23,8 @@ from braidlog.testing.processes import Process
 
 
 class Replicated:
-    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared. With `islands` each
-    metadata process has one, in their order."""
+    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared. etcd keeps its data
+    below `etcd_folder`, if one is given. With `islands` each metadata process has one, in their order."""
 
     def __init__(
         self,
@@ -37,12 +37,14 @@ class Replicated:
         lease_s: float = 2.0,
         environment: dict[str, str] | None = None,
         islands: Islands | None = None,
+        etcd_folder: Path | None = None,
     ) -> None:
         self.folder = folder
         self.objects = objects or (folder / "shared").as_uri()
         self.lease_s = lease_s
         self._islands = islands
-        self.etcd = EtcdCluster(members=members, host="127.0.0.1" if islands is None else islands.host)
+        host = "127.0.0.1" if islands is None else islands.host
+        self.etcd = EtcdCluster(members=members, host=host, folder=etcd_folder)
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, Process] = {}
         self._commands: dict[str, list[str]] = {}
