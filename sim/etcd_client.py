@@ -110,8 +110,7 @@ class SimEtcdClient(EtcdClient):
             raise GreenletExit
         fiber = world.me()
         wait = fiber.waiting
-        answers: list[T] = []
-        refusals: list[Refused] = []
+        answers: list[T | Refused] = []
         world.wake(fiber, wait, limits.ETCD_TIMEOUT_S)
 
         def reachable() -> bool:
@@ -120,20 +119,20 @@ class SimEtcdClient(EtcdClient):
         def arrive() -> None:
             if world.closing or not reachable():
                 return
+            answer: T | Refused
             try:
-                answer = [work()]
+                answer = work()
             except Refused as refusal:
-                answer = []
-                refusals.append(refusal)
+                answer = refusal
             world.tell(HOST, f"did {what} for {self._process.host}")
             if rng.random() >= self._etcd.drop_chance:
                 world.after(self._network.delay(), lambda: back(answer))
             else:
                 world.counts["log answers lost"] += 1
 
-        def back(answer: list[T]) -> None:
+        def back(answer: T | Refused) -> None:
             if reachable():
-                answers.extend(answer)
+                answers.append(answer)
                 world.wake(fiber, wait)
 
         if rng.random() >= self._etcd.drop_chance:
@@ -142,11 +141,11 @@ class SimEtcdClient(EtcdClient):
             world.counts["log requests late"] += 1
             world.after(rng.random() * LATE_S, arrive)
         world.wait()
-        if answers:
-            return answers[0]
-        if refusals:
-            raise refusals[0]
-        raise Ambiguous(f"no answer to {what}")
+        if not answers:
+            raise Ambiguous(f"no answer to {what}")
+        if isinstance(answers[0], Refused):
+            raise answers[0]
+        return answers[0]
 
 
 class Stream(WatchStream):
