@@ -18,27 +18,27 @@ from typing import IO, Any, NamedTuple
 from braidlog import limits
 from braidlog.errors import BraidError
 from braidlog.forest import commands as c
+from braidlog.metadata.etcd.codec import Txn
 from braidlog.testing.linearizability import Recorder
 from braidlog.wire import messages as m
-from sim import threads
 from sim.actors.broker import METADATA, Broker
 from sim.actors.client import Client
+from sim.actors.metadata import Metadata
 from sim.checkers.consumers import Consumers
 from sim.checkers.durability import Durability
 from sim.checkers.isolation import Isolation
-from sim.checkers.leadership import Leadership
+from sim.checkers.leadership import Leadership, frame_of
 from sim.checkers.linearity import Linearity
 from sim.checkers.objects import ObjectsKept
 from sim.checkers.order import Order
 from sim.etcd import Etcd
 from sim.faults import Faults
-from sim.home import Frame
-from sim.leader import Metadata
+from sim.installed import installed
 from sim.network import Network
 from sim.scale import GRACE_S, scaled
 from sim.shadow import Shadow
 from sim.store import Objects
-from sim.world import Process, Violated, World
+from sim.world import Violated, World
 
 PATIENCE_S = 120.0  # of virtual time, for what must come to an end when nothing goes wrong any more
 EVENTS = 2_000
@@ -64,7 +64,7 @@ def play(
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with threads.installed(), scaled(), plant():
+        with installed(), scaled(), plant():
             world = World(seed, trace)
             World.current = world
             try:
@@ -83,9 +83,8 @@ class Cluster:
         self.world = world
         self.counts = world.counts
         self.network = Network(world)
-        self.network.resolve = self._resolve
         self.etcd = Etcd(world)
-        self.etcd.on_put = lambda _, value: self._put(value)
+        self.etcd.on_txn = self._checked(self._bound)
         self.objects = Objects(world)
         self.objects.on_delete = self._checked(lambda name: self.objects_kept.deleted(name))
         self.shadow = Shadow(world.counts)
@@ -102,36 +101,24 @@ class Cluster:
         self._forks: dict[str, tuple[int, bool]] = {}
         self._trimmed: set[str] = set()
         self.winding_down = False
-        self.metadata = [Metadata(world, self.network, self.etcd, self.objects, f"m{number}") for number in range(1, 4)]
+        self.metadata = [Metadata(world, self.network, self.etcd, self.objects, host) for host, _ in METADATA]
         self.broker_hosts = [f"b{number}" for number in range(1, 4)]
         self.brokers = [Broker(world, self.network, self.objects, host) for host in self.broker_hosts]
         self.hosts = [member.host for member in self.metadata] + self.broker_hosts + ["c1", "c2"]
 
     @property
     def leader(self) -> Metadata | None:
-        return next((member for member in self.metadata if member.writer is not None), None)
+        return next((member for member in self.metadata if member.leads), None)
 
     def _clock(self) -> int:
         self._moment = max(self._moment + 1, self.world.nanoseconds())
         return self._moment
 
-    def _resolve(self, process: Process, host: str) -> str | None:
-        if host != METADATA[0]:
-            return host
-        if self.network.parted(process.host, "etcd"):
-            return None
-        entry = self.etcd.leader
-        return None if entry is None else str(entry.value[0])
-
-    def _put(self, value: Any) -> None:
-        if isinstance(value, Frame):
-            frame = value
-
-            def bound() -> None:
-                answers = self.shadow.take(frame)
-                self.leadership.bound(frame, answers)
-
-            self._checked(bound)()
+    def _bound(self, txn: Txn) -> None:
+        frame = frame_of(txn, self.etcd)
+        if frame is not None:
+            self.counts["frames in parts"] += frame.parts > 0
+            self.leadership.bound(frame, self.shadow.take(frame))
 
     def _checked(self, check: Callable[..., None]) -> Callable[..., None]:
         """Whatever a checker finds ends the run, and not only the process that it was found in."""

@@ -12,8 +12,8 @@ from sim import etcd, store
 
 if TYPE_CHECKING:
     from sim.actors.broker import Broker
+    from sim.actors.metadata import Metadata
     from sim.cluster import Cluster
-    from sim.leader import Metadata
 
 GAP_S = (0.01, 0.25)  # between two
 OPENING_S = 0.03  # about what a leader takes to open
@@ -30,6 +30,7 @@ class Faults:
             "part": draw(2, 6),
             "kill leader": draw(1, 3),
             "pause leader": draw(0, 3),
+            "deafen leader": draw(0, 3),
             "pause opener": draw(0, 4),
             "revoke lease": draw(0, 2),
             "kill broker": draw(1, 4),
@@ -43,6 +44,7 @@ class Faults:
             "part": self._part,
             "kill leader": self._kill_leader,
             "pause leader": self._pause_leader,
+            "deafen leader": self._deafen_leader,
             "revoke lease": self._revoke,
             "kill broker": self._kill_broker,
             "pause broker": self._pause_broker,
@@ -102,7 +104,7 @@ class Faults:
         some = {self._rng.choice(sorted(cluster.hosts)) for _ in range(self._rng.choice([1, 1, 2]))}
         leader = cluster.etcd.leader
         if leader is not None and self._rng.random() < 0.4:
-            some = {leader.value[0]}
+            some = {leader.host}
         others = everybody - some
         if self._rng.random() < 0.3:
             others = {self._rng.choice([etcd.HOST, store.HOST])}
@@ -120,6 +122,15 @@ class Faults:
         leader = self._cluster.leader
         if leader is not None:
             leader.process.pause(0.1 + self._rng.random() * 2.0)
+
+    def _deafen_leader(self) -> None:
+        """It hears nothing of its successor, and neither do some of the brokers that ask it."""
+        cluster = self._cluster
+        leader = cluster.leader
+        if leader is not None:
+            others = {etcd.HOST, self._rng.choice(cluster.broker_hosts), self._rng.choice(cluster.broker_hosts)}
+            pairs = cluster.network.part({leader.host}, others)
+            self._for_a_while((1.0, 3.0), lambda: cluster.network.reunite(pairs))
 
     def _elected(self, member: Metadata) -> None:
         """A leader that stops while it opens, and does not know that others did not."""

@@ -46,13 +46,10 @@ class Listening:
 
 
 class Network:
-    """`resolve` turns a name that is not a host's into one, or None: that is how a leader is found."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.listeners: dict[str, Listener] = {}
         self.connections: list[Connection] = []
-        self.resolve: Callable[[Process, str], str | None] = lambda _, host: host
         self._parted: set[frozenset[str]] = set()
 
     def join(self, process: Process) -> None:
@@ -88,9 +85,8 @@ class Network:
     async def connect(self, process: Process, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
         world = self.world
         await asyncio.sleep(self.delay())
-        found = self.resolve(process, host)
-        listener = None if found is None else self.listeners.get(found)
-        if found is not None and self.parted(process.host, found):
+        listener = self.listeners.get(host)
+        if self.parted(process.host, host):
             await asyncio.sleep(1e6)  # whoever connects has a deadline
         if listener is None or not listener.process.alive or listener.process is process:
             raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")

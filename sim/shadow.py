@@ -12,7 +12,7 @@ from braidlog.embedded.replica import COMMANDS
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.machine import Forest
-from sim.home import Frame
+from sim.checkers.leadership import Frame
 
 
 class Shadow:
@@ -28,6 +28,8 @@ class Shadow:
     def take(self, frame: Frame) -> list[tuple[c.Command, object]]:
         """Apply a frame; answers its commands and what they came to."""
         answers: list[tuple[c.Command, object]] = []
+        if not frame.payload:
+            return answers
         for command in COMMANDS.decode(frame.payload):
             request: bytes = getattr(command, "request", b"")
             if request and self.forest.recall(request) is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from greenlet import GreenletExit
 
+from braidlog.objects.blobs import Blobs
 from braidlog.objects.store import Bytes, Store
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class StoreClient(Store):
     """A process's way to it. Calls block their fiber."""
 
     def __init__(self, objects: Objects, network: Network, process: Process) -> None:
+        self.snapshots = SnapshotBlobs(self, objects.snapshots)
         self._objects = objects
         self._network = network
         self._process = process
@@ -62,20 +64,20 @@ class StoreClient(Store):
 
     def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         whole = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else b"".join(map(bytes, data))
-        self._call(f"put {name}", lambda: self._objects.put(name, whole))
+        self.call(f"put {name}", lambda: self._objects.put(name, whole))
 
     def get(self, name: str, offset: int, length: int) -> memoryview:
-        whole = self._call(f"get {name}", lambda: self._objects.get(name))
+        whole = self.call(f"get {name}", lambda: self._objects.get(name))
         return memoryview(whole)[offset : offset + length]
 
     def size(self, name: str) -> int:
-        return len(self._call(f"size {name}", lambda: self._objects.get(name)))
+        return len(self.call(f"size {name}", lambda: self._objects.get(name)))
 
     def delete(self, name: str) -> None:
-        self._call(f"delete {name}", lambda: self._objects.delete(name))
+        self.call(f"delete {name}", lambda: self._objects.delete(name))
 
     def list(self, besides: Container[str] = ()) -> list[str]:
-        names = self._call("list", lambda: sorted(self._objects.objects))
+        names = self.call("list", lambda: sorted(self._objects.objects))
         return [name for name in names if name not in besides]
 
     def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
@@ -84,13 +86,7 @@ class StoreClient(Store):
     def close(self) -> None:
         """Nothing is held open."""
 
-    def save_snapshot(self, name: str, data: bytes) -> None:
-        self._call(f"save {name}", lambda: self._objects.snapshots.__setitem__(name, data))
-
-    def snapshot(self, name: str) -> bytes:
-        return self._call(f"load {name}", lambda: self._objects.snapshots[name])
-
-    def _call(self, what: str, work: Callable[[], T]) -> T:
+    def call(self, what: str, work: Callable[[], T]) -> T:
         world, rng, objects = self._world, self._world.rng, self._objects
         if world.closing:
             raise GreenletExit
@@ -126,3 +122,35 @@ class StoreClient(Store):
         if not answers:
             raise OSError(errno.ETIMEDOUT, "the store does not answer")
         return answers[0]
+
+
+class SnapshotBlobs(Blobs):
+    """The snapshots, beside the objects."""
+
+    def __init__(self, store: StoreClient, kept: dict[str, bytes]) -> None:
+        self._store = store
+        self._kept = kept
+
+    def create(self, key: str, data: Bytes | Iterable[Bytes]) -> None:
+        whole = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else b"".join(map(bytes, data))
+        self._store.call("save a snapshot", lambda: self._kept.__setitem__(key, whole))
+
+    def read(self, key: str, offset: int, length: int) -> memoryview:
+        return memoryview(self._store.call("load a snapshot", lambda: self._found(key)))[offset : offset + length]
+
+    def size(self, key: str) -> int:
+        return len(self._store.call("size of a snapshot", lambda: self._found(key)))
+
+    def delete(self, key: str) -> None:
+        self._store.call("delete a snapshot", lambda: self._kept.pop(key, None))
+
+    def list(self, prefix: str) -> list[str]:
+        return self._store.call("list snapshots", lambda: sorted(key for key in self._kept if key.startswith(prefix)))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _found(self, key: str) -> bytes:
+        if key not in self._kept:
+            raise FileNotFoundError(errno.ENOENT, "no such snapshot", key)
+        return self._kept[key]

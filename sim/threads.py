@@ -1,6 +1,6 @@
 """`threading`, and pools of threads, for simulated processes: the names that production modules import.
 
-`installed()` puts them there and takes them away again. Locks and conditions work between the fibers of one world; who
+Locks and conditions work between the fibers of one world; who
 waits for one that is held lets virtual time pass. A thread that is woken runs a little later, never at once: who comes
 first is up to chance.
 """
@@ -11,13 +11,11 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from greenlet import getcurrent
 
-from braidlog.broker import local, remote
-from braidlog.embedded import committer, replica, storing, upkeep, writer
 from sim.world import THREAD_WAKE_S, Fiber, World
 
 
@@ -196,9 +194,12 @@ class Event:
 
 
 class Thread:
-    def __init__(self, target: Callable[[], Any], name: str = "", daemon: bool = True) -> None:
+    def __init__(
+        self, target: Callable[..., Any], args: tuple[Any, ...] = (), name: str = "", daemon: bool = True
+    ) -> None:
         del daemon
         self._target = target
+        self._args = args
         self._name = name
         self._ended = Event()
 
@@ -207,7 +208,8 @@ class Thread:
         world.spawn(world.me().process, self._run, self._name, world.rng.random() * THREAD_WAKE_S)
 
     def _run(self) -> None:
-        self._target()
+        _world().me().thread = self
+        self._target(*self._args)
         self._ended.set()
 
     def join(self, timeout: float | None = None) -> None:
@@ -273,26 +275,19 @@ def _ident() -> int:
     return fiber.number if isinstance(fiber, Fiber) else 0
 
 
-THREADING = SimpleNamespace(Lock=Lock, RLock=RLock, Condition=Condition, Event=Event, Thread=Thread, get_ident=_ident)
-_THREADED: list[ModuleType] = [committer, storing, upkeep, writer, replica, local]
-_POOLED: list[ModuleType] = [storing, replica, local, remote]
+def _current() -> Thread:
+    fiber = getcurrent()
+    assert isinstance(fiber, Fiber), "only threads ask who they are"
+    assert isinstance(fiber.thread, Thread)
+    return fiber.thread
 
 
-@contextlib.contextmanager
-def installed() -> Iterator[None]:
-    """Production modules find these for as long as this lasts."""
-    before = [(module, name, getattr(module, name)) for module, name in _places()]
-    try:
-        for module, name in _places():
-            setattr(module, name, THREADING if name == "threading" else Pool)
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-
-
-def _places() -> Iterator[tuple[ModuleType, str]]:
-    for module in _THREADED:
-        yield module, "threading"
-    for module in _POOLED:
-        yield module, "ThreadPoolExecutor"
+threading_names = SimpleNamespace(
+    Lock=Lock,
+    RLock=RLock,
+    Condition=Condition,
+    Event=Event,
+    Thread=Thread,
+    get_ident=_ident,
+    current_thread=_current,
+)

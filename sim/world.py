@@ -35,6 +35,7 @@ class Fiber(greenlet):  # type: ignore[misc]
     name: str
     waiting: int  # counts its waits: a waking for an earlier one is void
     over: bool
+    thread: object = None  # what production knows it by
 
 
 class World:

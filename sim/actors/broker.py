@@ -10,7 +10,7 @@ from sim.network import Network
 from sim.store import Objects, StoreClient
 from sim.world import Process, World
 
-METADATA = ("metadata", 1)  # a name that is looked up whenever somebody connects
+METADATA = [("m1", 1), ("m2", 1), ("m3", 1)]
 PORT = 1
 
 
@@ -29,11 +29,13 @@ class Broker:
         self.process.loop.post(self._begin)
 
     def kill(self, *, silently: bool = False) -> None:
+        if self.service is not None:
+            self._world.counts["planned aside"] += self.service.planned_aside
         self.service = None
         self.process.kill(silently=silently)
 
     def _begin(self) -> None:
         store = StoreClient(self._objects, self._network, self.process)
-        self.service = BrokerService([METADATA], self.host, f"{self.host}:{PORT}", clock=self.process, store=store)
+        self.service = BrokerService(METADATA, self.host, f"{self.host}:{PORT}", clock=self.process, store=store)
         server = Server(self.service, self.host)
         asyncio.get_running_loop().create_task(server.listen_tcp(self.host, PORT))

@@ -22,7 +22,7 @@ from braidlog.objects.format import ObjectWriter
 from braidlog.objects.store import object_name
 from braidlog.testing.linearizability import Call as Recorded
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call, Lost
+from braidlog.wire.calls import Call, Calls, Lost
 from sim.actors.link import ClientLink
 from sim.store import StoreClient
 from sim.world import Process
@@ -50,6 +50,7 @@ class Client:
         self._names = itertools.count(1)
         self._sequences = itertools.count(1)
         self._links: dict[str, ClientLink] = {}
+        self._calls: list[Calls] = []  # over all of them
         self._routes: dict[int, tuple[ClientLink, float]] = {}
         self._home: ClientLink | None = None
         self.busy = workers
@@ -85,7 +86,7 @@ class Client:
 
     def _open_link(self, addresses: list[str]) -> ClientLink:
         link = len(self._links).to_bytes(limits.CLIENT_ID_BYTES, "big")
-        return ClientLink(addresses, self._client, self.host, link)
+        return ClientLink(addresses, self._client, self.host, link, self._calls)
 
     async def _work(self, name: str) -> None:
         weights = [weight for weight, _ in self._verbs]
@@ -358,7 +359,7 @@ class Client:
         if self._rng.random() < 0.5:
             described, _ = await self.ask(log_id, m.Describe(log_id))
             start = self._rng.randrange(described.info.start, described.info.readable_tail + 1)
-        stop = start + self._rng.randrange(1, 20) if self._rng.random() < 0.3 else None
+        stop = start + self._rng.randrange(1, 20) if self._rng.random() < 0.6 else None
         await self.read(name, log_name, log_id, start, stop)
 
     async def read(self, name: str, log_name: str, log_id: int, start: int, stop: int | None) -> list[tuple[int, str]]:

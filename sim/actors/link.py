@@ -24,10 +24,10 @@ ANY_PORT = 1
 class ClientLink:
     """For the loop's fiber alone."""
 
-    def __init__(self, addresses: Sequence[str], client: bytes, name: str, link: bytes) -> None:
+    def __init__(self, addresses: Sequence[str], client: bytes, name: str, link: bytes, siblings: list[Calls]) -> None:
         self._loop = asyncio.get_running_loop()
         self._addresses = list(addresses)
-        self._calls = Calls(client, name, link)
+        self._calls = Calls(client, name, link, siblings=siblings)
         self._transport: Any = None
         self._ended = asyncio.Event()
         self._heard = 0.0

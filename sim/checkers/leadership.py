@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from braidlog.forest import commands as c
-from sim.home import Frame
+from braidlog.metadata.etcd.codec import Get, Put, Txn, after_prefix
+from braidlog.metadata.etcd.keys import join_frame, parse_slot
+from braidlog.metadata.frames import Kind
+from sim.etcd import KEYS, Etcd
 from sim.world import Violated
+
+
+class Frame(NamedTuple):
+    """What was put into a slot of the log, and by which term."""
+
+    sequence: int
+    term: int
+    payload: bytes  # empty if it is only the mark of a clean end
+    parts: int  # that did not fit into the slot
+
+
+def frame_of(txn: Txn, etcd: Etcd) -> Frame | None:
+    """The frame that a transaction binds, if it binds one. Its term is the one that its writer claims to have."""
+    for op in txn.then:
+        if isinstance(op, Put) and op.key.startswith(KEYS.slots):
+            sequence = KEYS.sequence_of(op.key)
+            slot = parse_slot(op.value, op.key)
+            beginning = KEYS.parts_of(sequence, slot.id)
+            parts = etcd.range(Get(beginning, after_prefix(beginning))).kvs
+            frame = join_frame(sequence, op.key, slot, [part.value for part in parts])
+            [term] = [compare.revision for compare in txn.compares if compare.key == KEYS.leader]
+            return Frame(sequence, term, bytes(frame.payload) if frame.kind is Kind.DATA else b"", len(parts))
+    return None
 
 
 class Leadership:

@@ -124,6 +124,7 @@ PROCESS_STOP_TIMEOUT_S: Final = 20.0  # for it to end by itself, before it is ki
 PROCESS_POLL_S: Final = 0.005
 CLUSTER_BROKERS_DEFAULT: Final = 3
 CLUSTER_BROKERS_MAX: Final = 64
+CLUSTER_METADATA_PROCESSES_MAX: Final = 9
 
 # Being looked at.
 DURATION_BUCKETS_S: Final = (
@@ -148,6 +149,7 @@ TOP_INTERVAL_S: Final = 2.0  # between two looks of `braid top`
 # Several metadata processes.
 STANDBY_PATIENCE_S: Final = 1.0  # a standby waits for what its caller has seen already
 STANDBY_TIMEOUT_S: Final = 2.0  # then the leader is asked what a standby did not answer
+STANDBY_SILENCE_S: Final = 3.0  # without a sign of the log, before a standby answers nothing any more
 STANDBY_PAUSE_S: Final = 0.2  # before one that cannot follow tries again
 LEADER_LOOK_S: Final = 0.1  # how often a leader looks whether it still is one
 

@@ -12,7 +12,8 @@ from braidlog.broker.measuring import KINDS
 from braidlog.broker.threaded import ServerThread
 from braidlog.client.opening import open_files
 from braidlog.objects.memory_files import MemoryFiles
-from braidlog.observe.metrics import Family
+from braidlog.observe import catalog
+from braidlog.observe.metrics import Family, Registry
 from tests.e2e.conformance import writer_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -22,7 +23,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 def families() -> Iterator[list[Family]]:
     braid = open_files(MemoryFiles(), "memory://", folder=None)
     thread = ServerThread(lambda: LocalService(writer_of(braid)), "listed")
-    yield list(thread.server.registry.families())
+    standby = Registry()
+    catalog.Standby(standby, applied=lambda: 0, silent_s=lambda: 0.0)
+    found = {family.name: family for registry in (standby, thread.server.registry) for family in registry.families()}
+    yield list(found.values())
     thread.close()
     braid.close()
 

@@ -29,13 +29,16 @@ def test_whatever_is_killed_or_stopped_there_is_one_order_of_events(torture: Tor
 
 
 def test_another_leader_is_there_within_the_lease_and_two_elections(torture: Torture) -> None:
+    """Each time; and what the machine was late meanwhile, as processes of others run on it, is not the cluster's."""
     allowed = torture.cluster.lease_s + 2 * ELECTION_S
-    assert min(torture.leader_dies(with_etcd=False) for _ in range(3)) <= allowed
+    outages = [torture.leader_dies(with_etcd=False) for _ in range(3)]
+    assert [outage for outage in outages if outage.seconds > allowed + outage.lateness_s] == []
 
 
 def test_etcds_leader_may_die_at_the_same_moment(torture: Torture) -> None:
     outage = torture.leader_dies(with_etcd=True)
-    assert outage <= 2 * torture.cluster.lease_s + 8 * ELECTION_S  # its lease begins anew with etcd's next leader
+    allowed = 2 * torture.cluster.lease_s + 8 * ELECTION_S  # its lease begins anew with etcd's next leader
+    assert outage.seconds <= allowed + outage.lateness_s
 
 
 def test_every_process_is_restarted_under_load_and_no_request_fails(torture: Torture) -> None:

@@ -21,12 +21,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import braidlog
 from braidlog import errors
 from braidlog.testing.linearizability import Recorder, check
 from braidlog.testing.replicated import Replicated
 from braidlog.testing.seaweed import Seaweed
+from tests.faults.metronome import Metronome
 from tests.faults.test_service_kills import CALL_TIMEOUT_S, PATIENCE_S, Client, acknowledged_is_there
 
 ELECTION_S = 0.5  # of etcd, as the tests start it
@@ -54,6 +56,13 @@ class Tally:
             },
             indent=1,
         )
+
+
+class Outage(NamedTuple):
+    """For how long nothing was bound, and how late the machine was in that time with what it was asked for."""
+
+    seconds: float
+    lateness_s: float
 
 
 class Torture:
@@ -120,9 +129,9 @@ class Torture:
         self.store.resume()
         return "store down-"
 
-    def leader_dies(self, *, with_etcd: bool) -> float:
+    def leader_dies(self, *, with_etcd: bool) -> Outage:
         """Kill the leader, and its etcd's leader at the same moment if so; answers for how long nothing was bound."""
-        with braidlog.open(self.cluster.url, timeout=CALL_TIMEOUT_S) as braid:
+        with Metronome() as metronome, braidlog.open(self.cluster.url, timeout=CALL_TIMEOUT_S) as braid:
             log = braid.create(f"heart-{time.monotonic_ns()}")
             beats = [time.monotonic()]
             enough = threading.Event()
@@ -152,9 +161,10 @@ class Torture:
                 if with_etcd:
                     self.cluster.etcd.restart(member)
                 self.cluster.start(name)
-        outage = max(after - before for before, after in pairwise(beats))
+            before, after = max(pairwise(beats), key=lambda pair: pair[1] - pair[0])
+            outage = Outage(after - before, metronome.lateness_s(before, after))
         self.tally.deeds["kill leader" + (" and etcd's" if with_etcd else "")] += 1
-        (self.tally.outages_with_etcd_s if with_etcd else self.tally.outages_s).append(outage)
+        (self.tally.outages_with_etcd_s if with_etcd else self.tally.outages_s).append(outage.seconds)
         return outage
 
     # --- a history -----------------------------------------------------------------------------------------------
@@ -211,7 +221,7 @@ def main() -> None:
                     f"seed {seed}: {torture.play(seed, folder, clients=arguments.clients, deeds=10, store_down_s=10)}"
                 )
                 for with_etcd in (False, True):
-                    print(f"seed {seed}: outage {torture.leader_dies(with_etcd=with_etcd):.2f} s")
+                    print(f"seed {seed}: outage {torture.leader_dies(with_etcd=with_etcd).seconds:.2f} s")
                 seed += 1
         finally:
             with contextlib.suppress(errors.BraidError):

@@ -15,7 +15,9 @@ from braidlog.forest import tails
 from braidlog.forest.log import Log
 from braidlog.forest.machine import Forest
 from braidlog.forest.space import Space
-from sim.etcd import Compare, Etcd
+from braidlog.metadata.etcd.codec import Compare
+from braidlog.metadata.etcd.core import Tenure
+from sim.etcd import Etcd
 
 Plant = Callable[[], AbstractContextManager[None]]
 
@@ -36,7 +38,7 @@ def fencing_is_dropped() -> Iterator[None]:
     right = Etcd._holds
 
     def wrong(self: Etcd, compare: Compare) -> bool:
-        return compare.value != 0 or right(self, compare)
+        return compare.revision != 0 or right(self, compare)
 
     with _instead(Etcd, "_holds", wrong):
         yield
@@ -109,6 +111,18 @@ def forks_read_beyond_their_bound() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def leases_never_end() -> Iterator[None]:
+    """A leader that cannot renew its lease goes on until the log refuses what it writes."""
+
+    def wrong(self: Tenure, now_s: float) -> float:
+        del now_s
+        return self._ttl_s
+
+    with _instead(Tenure, "left_s", wrong):
+        yield
+
+
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -119,5 +133,6 @@ PLANTS: dict[str, Plant] = {
         what_is_uploaded_is_swept,
         windows_are_ignored,
         forks_read_beyond_their_bound,
+        leases_never_end,
     )
 }

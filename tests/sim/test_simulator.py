@@ -33,6 +33,10 @@ FLOORS = {
     "pushes": 40,
     "publications bound": 40,
     "uploads forsaken": 10,
+    "deafen leader": 8,
+    "planned aside": 4,
+    "watches behind": 3,
+    "frames in parts": 30,
 }
 UNDECIDED_MAX = 1
 

@@ -32,6 +32,7 @@ UNITS = {
     "CONTENDERS",
     "DEPTH",
     "FETCHERS",
+    "PROCESSES",
     "FORKS",
     "HEADERS",
     "LABELS",

@@ -164,7 +164,7 @@ def test_who_sends_too_many_requests_is_not_listened_to_until_half_is_done(
 def test_half_a_frame_counts_as_under_way(peer: Peer) -> None:
     data = said(m.Find("x"), 1, bytes(5000))
     peer.say(data[:3000])
-    assert peer.conversation.bytes_in_flight == 3000
+    assert peer.conversation.bytes_in_flight == len(data)  # room for all of it was made
     assert peer.conversation.midway
     peer.say(data[3000:])
     assert not peer.conversation.midway
@@ -281,3 +281,22 @@ def test_tls_where_none_is_spoken_is_told_from_noise() -> None:
     [drop] = Conversation().receive(b"\x16\x03\x01\x02\x00\x01\x00\x01")
     assert isinstance(drop, Drop)
     assert "TLS" in drop.reason
+
+
+def test_what_a_header_alone_asks_for_is_counted_and_waits_for_what_is_under_way() -> None:
+    """The memory for a large frame is taken when it begins: so many beginnings must not be for free."""
+    peer = Peer(Conversation(bytes_in_flight_max=100_000)).greet()
+    conversation = peer.conversation
+    large = said(m.Tail(1), 2, b"x" * 10_000_000)
+    assert peer.say(large[: frames.HEADER_BYTES + 1]) == []  # alone it may become whole
+    assert conversation.bytes_in_flight >= 1_000_000
+    peer = Peer(Conversation(bytes_in_flight_max=100_000)).greet()
+    conversation = peer.conversation
+    effects = peer.say(said(m.Tail(1), 1) + large[: frames.HEADER_BYTES + 1])
+    assert [type(effect) for effect in effects] == [Do, Pause]
+    assert list(conversation.answer(1, 5, m.Number(1))) == [Resume()]
+    [done] = peer.say(large[frames.HEADER_BYTES + 1 :])[:1]
+    assert isinstance(done, Do)
+    assert len(done.body) == 10_000_000
+    list(conversation.answer(2, 5, m.Number(1)))
+    assert conversation.bytes_in_flight == 0

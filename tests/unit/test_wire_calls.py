@@ -358,3 +358,20 @@ def test_a_token_travels_in_the_greeting_and_is_not_shown() -> None:
     assert isinstance(hello, m.Hello)
     assert hello.token == "braid_secret"
     assert "secret" not in f"{hello!r} {hello}"
+
+
+def test_what_was_seen_over_one_connection_is_told_over_the_others() -> None:
+    """Else a trim that came back over one is unknown to whoever plans for the other."""
+    siblings: list[Calls] = []
+    one, other = Line(), Line()
+    one.calls = Calls(CLIENT, "tests", b"one", siblings=siblings)
+    other.calls = Calls(CLIENT, "tests", b"other", siblings=siblings)
+    one.connect(seen=3)
+    other.connect(seen=5)
+    trim = one.begin(m.Tail(1))
+    one.calls.out = []
+    one.say(Kind.ANSWER, trim.number, m.Number(1), seen=9)
+    other.begin(m.Tail(1))
+    [frame] = Parser().feed(b"".join(other.calls.out))
+    assert frame.seen == 9
+    assert other.calls.seen == one.calls.seen == 9

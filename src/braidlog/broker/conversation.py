@@ -77,8 +77,8 @@ class Conversation:
 
     @property
     def bytes_in_flight(self) -> int:
-        """Of requests that are not answered yet, and of one that is not here as a whole."""
-        return self._bytes + self._parser.held
+        """Of requests that are not answered yet, and the memory for one that is not here as a whole."""
+        return self._bytes + self._parser.taken
 
     @property
     def midway(self) -> bool:
@@ -113,6 +113,7 @@ class Conversation:
                 frames.check_preface(self._preface)
             for frame in self._parser.feed(data):
                 yield from self._take(frame)
+            yield from self._restrain()
         except Malformed as error:
             yield from self._drop(f"{error}")
 
@@ -127,6 +128,7 @@ class Conversation:
         try:
             for frame in self._parser.filled(count):
                 yield from self._take(frame)
+            yield from self._restrain()
         except Malformed as error:
             yield from self._drop(f"{error}")
 
@@ -164,8 +166,12 @@ class Conversation:
             )
             return
         yield Do(frame.number, request, frame.body)
+        yield from self._restrain()
+
+    def _restrain(self) -> Iterator[Effect]:
+        """A frame by itself is never kept from becoming whole: only what is under way can be waited for."""
         if not self._paused and (
-            self._bytes > self._bytes_in_flight_max
+            (self._bytes and self.bytes_in_flight > self._bytes_in_flight_max)
             or len(self._in_flight) - len(self._lasting) > limits.CONNECTION_REQUESTS_MAX
         ):
             self._paused = True

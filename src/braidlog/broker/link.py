@@ -79,7 +79,7 @@ class MetadataLink:
 
     @seen.setter
     def seen(self, seen: int) -> None:
-        self._calls.seen = max(seen, self._calls.seen)
+        self._calls.seen = seen
 
     @property
     def connected(self) -> bool:

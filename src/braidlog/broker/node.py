@@ -31,6 +31,7 @@ from braidlog.embedded.upkeep import Keeper
 from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, Unavailable
 from braidlog.metadata.home import Home
+from braidlog.observe import catalog
 from braidlog.observe.metrics import Family, Registry
 from braidlog.wire import messages as m
 
@@ -72,6 +73,7 @@ class StandbyService(LocalService):
 
     def __init__(self, follower: Follower, leader: Callable[[], str]) -> None:
         super().__init__(cast(Writer, follower), role="standby", standing=_StandbyStanding(follower))
+        self._follower = follower
         self._leader = leader
         self._behind: list[tuple[int, asyncio.TimerHandle, Callable[[], None]]] = []
         for change in (m.Append, m.Execute):
@@ -80,10 +82,38 @@ class StandbyService(LocalService):
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         if type(request) not in self._looks and type(request) not in self._doors:
             reply(Unavailable(f"this is a standby: ask the leader{self._where()}"), None)
+        elif lost := _out_of_touch(self._follower):
+            reply(Unavailable(f"{lost}: ask another metadata process"), None)
         elif caller.seen <= self.seen:
             super().handle(caller, request, body, reply)
         else:
             self._wait(caller, partial(super().handle, caller, request, body, reply), reply)
+
+    def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
+        if lost := _out_of_touch(self._follower):
+            reply(Unavailable(f"{lost}: ask another metadata process"), None)
+            return lambda: None
+        return super().watch(log, since, reply)
+
+    def subscribe(
+        self,
+        log: int,
+        position: int,
+        credit: int,
+        push: Push,
+        ready: Callable[[], bool],
+        accepted: Callable[[int], None],
+    ) -> Feed:
+        if lost := _out_of_touch(self._follower):
+            raise Unavailable(f"{lost}: ask another metadata process")
+        return super().subscribe(log, position, credit, push, ready, accepted)
+
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        """A token may have been revoked since it last heard of any."""
+        if lost := _out_of_touch(self._follower):
+            then(Unavailable(f"{lost}: ask another metadata process who may come in"))
+        else:
+            super().identify(digests, then, recently=recently)
 
     def _wait(self, caller: Caller, then: Callable[[], None], reply: Reply) -> None:
         """Until what the caller has seen is seen here."""
@@ -130,15 +160,30 @@ class LeaderService(MetadataService):
 
         super().handle(caller, request, body, unless_deposed)
 
+    def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
+        if self._term.left_s() > 0:
+            super().identify(digests, then, recently=recently)
+        else:
+            then(Unavailable("another metadata process may lead by now, and may have revoked tokens: ask that one"))
+
+
+def _out_of_touch(follower: Follower) -> str:
+    """Why what a standby knows may be older than what it may answer from; empty if it is not."""
+    silent_s = follower.silent_s()
+    if silent_s <= limits.STANDBY_SILENCE_S:
+        return ""
+    return f"this standby has heard nothing of the command log for {silent_s:.1f} s"
+
 
 class _StandbyStanding:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self.registry = Registry()
+        catalog.Standby(self.registry, applied=lambda: follower.forest.applied, silent_s=follower.silent_s)
 
     def trouble(self) -> str:
         """A standby is well if it follows."""
-        return str(self._follower.failure or "")
+        return str(self._follower.failure or _out_of_touch(self._follower))
 
     def standing(self) -> Standing:
         return Standing({"applied": self._follower.forest.applied}, {})

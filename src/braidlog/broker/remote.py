@@ -470,7 +470,7 @@ class BrokerService(Service):
         except Exception as error:
             answer = Unavailable(f"log {located.name!r} cannot be read from {ask.start} on now: {error!r}")
         if again:
-            self._cross(lambda: self.read(ask, reply, tries - 1))
+            self._cross(lambda: self.read(ask, reply, tries - 1, behind=True))  # a standby may have told what was
         else:
             self._cross(partial(reply, answer, body))
 

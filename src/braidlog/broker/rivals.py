@@ -204,6 +204,7 @@ class _Followed:
     def __init__(self, follower: EtcdFollower) -> None:
         self._follower = follower
         self.poll = follower.poll
+        self.silent_s = follower.silent_s
         self.close = follower.close
 
     def wait(self, stop: threading.Event) -> bool:

@@ -2,7 +2,7 @@
 
 It applies what the writer has made durable and nothing beyond it, and it writes nothing, not even a lock. When the
 writer drops the part of the command log that comes next, the follower starts again from the newest snapshot; positions
-mean the same in it, so nobody who reads by position notices.
+mean the same in it, so nobody who reads by position notices. What it shows never goes back.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class Following(Protocol):
 
     def wait(self, stop: threading.Event) -> bool:
         """Return when there may be more; True once `stop` is set, which may be noticed a little later."""
+
+    def silent_s(self) -> float:
+        """For how long nothing was heard from where the log is, not even that there is nothing new."""
 
     def close(self) -> None:
         """Let go of it. Safe to call again."""
@@ -79,6 +82,10 @@ class _PolledLog:
     def wait(self, stop: threading.Event) -> bool:
         return stop.wait(limits.READ_ONLY_POLL_S)
 
+    def silent_s(self) -> float:
+        """It is looked at: what cannot be read raises."""
+        return 0.0
+
 
 class Follower(Replica):
     """Follows a writer's command log."""
@@ -91,6 +98,7 @@ class Follower(Replica):
         self._follower = source.follow(after)
         self._polling = threading.Lock()
         self._failure: BraidError | None = None
+        self._fresh: Replica | None = None  # begun again from a snapshot, and not yet as far as what is shown
         self._stop = threading.Event()
         try:
             if self.poll():
@@ -126,31 +134,44 @@ class Follower(Replica):
             self._failure = None
             return taken
 
+    def silent_s(self) -> float:
+        """For how long nothing was heard from the log."""
+        return self._follower.silent_s()
+
     def _take_in(self) -> bool:
         try:
             frames = self._follower.poll()
         except Superseded:
-            self._reload()
+            self._begin_again()
             return True
         for sequence, payload in frames:
-            absorb_frame(self, sequence, payload)
+            absorb_frame(self._fresh or self, sequence, payload)
+        self._show_fresh()
         return bool(frames)
 
-    def _reload(self) -> None:
+    def _begin_again(self) -> None:
+        """From the newest snapshot, aside: what was shown once is shown until the new state has come as far."""
         for _ in range(limits.OBJECT_GONE_RETRIES):
             after, forest, payloads = load_snapshot(self._source.latest())
             self._follower.close()
             self._follower = self._source.follow(after)
-            with self.lock:
-                self.forest, self.payloads = forest, payloads
+            self._fresh = Replica(forest, payloads, self.store, self.folder)
             try:
                 for sequence, payload in self._follower.poll():
-                    absorb_frame(self, sequence, payload)
+                    absorb_frame(self._fresh, sequence, payload)
             except Superseded:  # the writer was faster than we were
                 continue
-            self._announce()
+            self._show_fresh()
             return
         raise Unavailable("the writer drops its command log faster than this process can follow: try again")
+
+    def _show_fresh(self) -> None:
+        fresh = self._fresh
+        if fresh is not None and fresh.forest.applied >= self.forest.applied:
+            with self.lock:
+                self.forest, self.payloads, self.inline_bytes = fresh.forest, fresh.payloads, fresh.inline_bytes
+            self._fresh = None
+            self._announce()
 
     def _run(self) -> None:
         failing = False

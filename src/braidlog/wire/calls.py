@@ -67,12 +67,20 @@ class Call:
 
 
 class Calls:
-    """All calls of one client over one connection after the other."""
+    """All calls of one client over one connection after the other.
 
-    def __init__(self, client: bytes, name: str, link: bytes = b"", token: str = "") -> None:
+    `siblings` are those over its other connections. What was seen over one of them is known to all: an answer over this
+    one must not be older.
+    """
+
+    def __init__(
+        self, client: bytes, name: str, link: bytes = b"", token: str = "", siblings: list[Calls] | None = None
+    ) -> None:
         self.out: list[bytes | memoryview] = []
         self.finished: list[tuple[Call, Answer | BraidError, memoryview]] = []
-        self.seen = 0
+        self._seen = 0  # over this one
+        self._siblings = [] if siblings is None else siblings
+        self._siblings.append(self)
         self.welcome: Welcome | None = None  # while connected and greeted
         self.leaving = False  # the server said goodbye
         self.on_greeted: Callable[[Welcome], None] = lambda _: None
@@ -89,6 +97,15 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    @property
+    def seen(self) -> int:
+        """The newest commit index that the client knows of."""
+        return max(one._seen for one in self._siblings)
+
+    @seen.setter
+    def seen(self, seen: int) -> None:
+        self._seen = max(self._seen, seen)
 
     @property
     def owed(self) -> bool:
@@ -195,7 +212,7 @@ class Calls:
         self.out.extend(frames.encode(Kind.REQUEST, call.number, self.seen, messages.encode(request), call.body))
 
     def _take(self, frame: Frame) -> None:
-        self.seen = max(self.seen, frame.seen)
+        self.seen = frame.seen
         if frame.kind is Kind.GOODBYE:
             self.leaving = True
             return

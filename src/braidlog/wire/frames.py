@@ -130,6 +130,11 @@ class Parser:
         """The bytes of a frame that is not whole yet."""
         return self._have
 
+    @property
+    def taken(self) -> int:
+        """The memory that such a frame has been given: a header alone can ask for much."""
+        return len(self._rest)
+
     def _keep(self, view: memoryview) -> None:
         """The beginning of a frame."""
         self._need = HEADER_BYTES

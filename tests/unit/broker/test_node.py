@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 import braidlog
-from braidlog import errors
+from braidlog import errors, limits
 from braidlog.broker.node import MetadataNode, StandbyService
 from braidlog.broker.remote import BrokerService
 from braidlog.broker.service import Caller
@@ -23,6 +24,7 @@ from braidlog.objects.files import OsFiles
 from braidlog.wire import messages as m
 
 PATIENCE_S = 20.0
+T = TypeVar("T")
 
 
 class Throne:
@@ -255,6 +257,27 @@ def test_a_subscription_goes_on_behind_a_new_leader(world: World) -> None:
         assert got == list(range(60))
 
 
+def asked(node: Node, service: StandbyService, request: m.Request, seen: int) -> m.Answer | errors.BraidError:
+    """What a standby answers to somebody who has seen so much."""
+    caller = Caller(b"c", 0, "tester")
+    caller.seen = seen
+    return _on_loop(node, lambda then: service.handle(caller, request, memoryview(b""), lambda answer, _: then(answer)))
+
+
+def _on_loop(node: Node, call: Callable[[Callable[[T], None]], None]) -> T:
+    """What it hands on, called on the loop's thread."""
+    answered = threading.Event()
+    answers: list[T] = []
+
+    def take(answer: T) -> None:
+        answers.append(answer)
+        answered.set()
+
+    node.thread._loop.call_soon_threadsafe(lambda: call(take))
+    assert answered.wait(PATIENCE_S)
+    return answers[0]
+
+
 def test_a_standby_answers_what_its_caller_may_know_and_refuses_changes(world: World) -> None:
     with braidlog.open(world.url) as braid:
         log = braid.create("orders")
@@ -267,20 +290,7 @@ def test_a_standby_answers_what_its_caller_may_know_and_refuses_changes(world: W
         assert isinstance(service, StandbyService)
 
         def ask(request: m.Request, seen: int) -> m.Answer | errors.BraidError:
-            answered = threading.Event()
-            answers: list[m.Answer | errors.BraidError] = []
-
-            def reply(answer: m.Answer | errors.BraidError, body: object) -> None:
-                del body
-                answers.append(answer)
-                answered.set()
-
-            caller = Caller(b"c", 0, "tester")
-            caller.seen = seen
-            run: Callable[[], None] = lambda: service.handle(caller, request, memoryview(b""), reply)  # noqa: E731
-            standby.thread._loop.call_soon_threadsafe(run)
-            assert answered.wait(PATIENCE_S)
-            return answers[0]
+            return asked(standby, service, request, seen)
 
         assert ask(m.Tail(log._id), seen) == m.Number(1)
         behind = ask(m.Tail(log._id), seen + 1000)
@@ -307,3 +317,39 @@ def test_what_is_long_readable_is_planned_by_a_standby_and_the_end_by_the_leader
             assert log.read(log.tail() - 1)[0].value == b"more"
         after = sum(service.planned_aside for service in services if isinstance(service, BrokerService))
         assert after > before
+
+
+def test_a_standby_that_hears_nothing_any_more_answers_nothing_and_trusts_no_token(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with braidlog.open(world.url) as braid:
+        log = braid.create("orders")
+        log.append(b"x")
+        standby = world.standby()
+        standby.wait_for("standby")
+        assert standby.node is not None
+        service = standby.node.current
+        assert isinstance(service, StandbyService)
+        seen = world.leader().thread.server.service.seen
+        assert asked(standby, service, m.Tail(log._id), seen) == m.Number(1)
+        silent_s = limits.STANDBY_SILENCE_S
+        monkeypatch.setattr(service._follower, "silent_s", lambda: silent_s)
+        assert standby.thread.server.health().trouble == ""
+        assert isinstance(_on_loop(standby, lambda then: service.identify([], then)), m.Identities)
+        silent_s += 0.1
+        refused = asked(standby, service, m.Tail(log._id), 0)
+        assert isinstance(refused, Unavailable)
+        assert "heard nothing" in str(refused)
+        assert isinstance(_on_loop(standby, lambda then: service.identify([], then)), Unavailable)
+        assert isinstance(
+            _on_loop(standby, lambda then: service.watch(log._id, 0, lambda answer, _: then(answer))), Unavailable
+        )
+        assert "heard nothing" in standby.thread.server.health().trouble
+        [silence] = [
+            family
+            for family in standby.thread.server.registry.families()
+            if family.name == "braidlog_standby_silence_seconds"
+        ]
+        assert silence.kind == "gauge"
+        assert log.append(b"y") == 1  # the leader goes on
+        assert [record.value for record in log.read(0)] == [b"x", b"y"]

@@ -27,7 +27,7 @@ from braidlog.forest.machine import End
 from braidlog.objects.batch import Batch, encode, to_arrow
 from braidlog.record import Record
 from braidlog.wire import messages as m
-from braidlog.wire.calls import Call
+from braidlog.wire.calls import Call, Calls
 
 T = TypeVar("T")
 
@@ -56,7 +56,8 @@ class RemoteBackend:
         self._name = name[:256]
         self._addresses = list(addresses)
         self._shown = shown or Credentials()
-        self.link = Link(addresses, client, self._name, self._shown.token)
+        self._calls: list[Calls] = []  # over all links
+        self.link = Link(addresses, client, self._name, self._shown.token, self._calls)
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
         self._local = 0
@@ -94,7 +95,7 @@ class RemoteBackend:
         [address] = addresses_of(f"braid://{named}", self._shown.context)
         # When that one is gone, any other will do, and is sent what it owed.
         others = [other for other in self._addresses if str(other) != str(address)]
-        link = Link([address, *others], self.client, self._name, self._shown.token)
+        link = Link([address, *others], self.client, self._name, self._shown.token, self._calls)
         link.on_connected = self.announce
         return link
 
@@ -302,10 +303,7 @@ class RemoteBackend:
 
     @property
     def version(self) -> int:
-        return self.link.seen if self._routes is None else max(self.link.seen, *(link.seen for link in self._links()))
-
-    def _links(self) -> list[Link]:
-        return [self.link, *(self._routes.links() if self._routes is not None else ())]
+        return self.link.seen
 
     @property
     def arrivals(self) -> int:

@@ -115,12 +115,19 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 class Link:
-    """Calls to whichever of the addresses answers."""
+    """Calls to whichever of the addresses answers. `siblings` are the calls of the same client over other links."""
 
-    def __init__(self, addresses: Sequence[Address], client: bytes, name: str, token: str = "") -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        client: bytes,
+        name: str,
+        token: str = "",
+        siblings: list[Calls] | None = None,
+    ) -> None:
         self._addresses = list(addresses)
         self._token = token
-        self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES), token)
+        self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES), token, siblings)
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._socket: Connected | None = None

@@ -53,6 +53,12 @@ class EtcdFollower:
         """Why what comes next cannot be heard of now; empty while all is well."""
         return self._watch.failing if self._watch is not None else "nothing is followed yet"
 
+    def silent_s(self) -> float:
+        """For how long no member has answered what is watched."""
+        with self._changed:
+            watch = self._watch
+        return 0.0 if watch is None else time.monotonic() - watch.heard_s
+
     def latest(self) -> tuple[int, memoryview] | None:
         """The newest snapshot and the sequence that it covers, or None: the state before the first frame.
 

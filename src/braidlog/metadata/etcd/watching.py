@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -48,6 +49,7 @@ class Watch:
         self._stopping = threading.Event()
         self._guard = threading.Lock()
         self.failing = ""  # why nothing can be told now; empty while all is well
+        self.heard_s = time.monotonic()  # when a member last answered, if only that there is nothing new
         self._thread = threading.Thread(target=self._run, name="braidlog-etcd-watch", daemon=True)
         self._thread.start()
 
@@ -90,6 +92,7 @@ class Watch:
                 self._client.forget_token(answer.reason)
                 raise Ambiguous(answer.reason or "etcd ended the watch")
             self.failing = ""
+            self.heard_s = time.monotonic()
             if answer.events:
                 self._next = max(self._next, max(event.kv.mod_revision for event in answer.events) + 1)
                 self._on_events(answer.events)
