@@ -60,6 +60,22 @@ CHECKPOINT_LOG_BYTES: Final = 4 * MIB  # command log since the last snapshot bef
 CHECKPOINT_LOG_PER_STATE_BYTES: Final = 16  # the same for each byte of the state: one costs as much as so many
 CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
 
+# What clients write to the store themselves.
+UPLOAD_TTL_S: Final = 3600.0
+UPLOAD_TTL_MAX_S: Final = 7 * 24 * 3600.0
+UPLOADS_MAX: Final = 65_536  # that live
+PUBLISH_OBJECTS_MAX: Final = 16_384  # in one publication
+PUBLISH_BLOCKS_MAX: Final = 131_072  # the same: it has to fit into a frame of the command log, at about 64 bytes each
+PUBLISH_UPLOADS_MAX: Final = 16_384  # that end with it
+UPLOAD_BLOCK_BYTES: Final = 1 * MIB  # about so many bytes of records make a block
+UPLOAD_BLOCK_BYTES_MAX: Final = 64 * MIB  # that can be asked for
+UPLOADED_BLOCK_BYTES_MAX: Final = 128 * MIB  # of a block with all that belongs to it
+UPLOAD_OBJECT_BYTES: Final = 64 * MIB  # and so many an object
+UPLOAD_OBJECT_BYTES_MAX: Final = 1024 * MIB  # that can be asked for: a writer keeps so much in memory
+UPLOAD_NAME_ATTEMPTS: Final = 16  # to find a name that is free; each one is, but for a chance of one in billions
+SWEEP_S: Final = 60.0  # at least, between two searches for objects that ended uploads left
+SWEEP_IDLE_S: Final = 3600.0  # the same while none ended: a writer that is late may have stored something
+
 # Packing, compaction, collection.
 PACK_BYTES: Final = 4 * MIB  # inline bytes that make a flush due
 PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due

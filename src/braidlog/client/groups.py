@@ -173,6 +173,10 @@ class GroupedBackend(Backend):
         backend, local = self._at(log_id)
         return backend.consumers(local)
 
+    def objects_of(self, log_id: int) -> str | None:
+        backend, local = self._at(log_id)
+        return backend.objects_of(local)
+
     def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome:
         missing: NotFound | None = None
         for backend in self._groups:
