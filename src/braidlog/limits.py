@@ -240,3 +240,11 @@ ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses
 ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
 ETCD_READ_SLOTS_MAX: Final = 256  # the same in slots
 ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large they are
+
+# Writes of Spark.
+SPARK_REACH_S: Final = 30.0  # for a process of Spark to reach the braid, before its task fails and is tried again
+SPARK_RETRY_S: Final = 0.05  # between two attempts
+SPARK_JOINED_TIMEOUT_S: Final = 5.0  # that a call may take through the holder of a directory, who may just have left
+SPARK_ABORT_S: Final = 5.0  # for letting go of what a failed write stored, which ends by itself else
+SPARK_COMMIT_TIMEOUT_S: Final = 120.0  # that a commit is asked for again and again
+SPARK_BLOCKED_TIMEOUT_S: Final = 60.0  # that a commit waits for the decision about a fork

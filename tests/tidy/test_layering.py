@@ -21,7 +21,6 @@ LAYERS: list[set[str]] = [
     {"embedded"},
     {"broker"},
     {"client"},
-    {"bulk"},
     {"braidlog"},  # the package itself: the names that it exports
     {"bulk"},
     {"aio", "testing"},

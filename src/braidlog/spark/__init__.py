@@ -6,7 +6,8 @@ except ImportError as error:
     raise ImportError(f'braidlog.spark needs PySpark: pip install "braidlog[spark]" ({error})') from None
 
 from braidlog.spark.errors import BraidlogFailed
+from braidlog.spark.json_rows import as_json_values
 from braidlog.spark.registration import register
 from braidlog.spark.source import BraidDataSource
 
-__all__ = ["BraidDataSource", "BraidlogFailed", "register"]
+__all__ = ["BraidDataSource", "BraidlogFailed", "as_json_values", "register"]
