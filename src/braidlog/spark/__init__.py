@@ -8,5 +8,6 @@ except ImportError as error:
 from braidlog.spark.errors import BraidlogFailed
 from braidlog.spark.registration import register
 from braidlog.spark.source import BraidDataSource
+from braidlog.spark.values import arrow_values, json_values
 
-__all__ = ["BraidDataSource", "BraidlogFailed", "register"]
+__all__ = ["BraidDataSource", "BraidlogFailed", "arrow_values", "json_values", "register"]
