@@ -163,8 +163,8 @@ class _Nowhere:
     def fetch(self, parts: list[PlanPart]) -> Callable[[], _Blocks]:
         if any(part.data is None for part in parts):
             raise Unavailable(
-                f"{_spanned(parts)}: these objects are in the memory of the process that serves them, where nobody else "
-                "can read them: keep them in a folder or an object store"
+                f"{_spanned(parts)}: these objects are in the memory of the process that serves them, where nobody "
+                "else can read them: keep them in a folder or an object store"
             )
         return dict
 

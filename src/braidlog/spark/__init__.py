@@ -9,5 +9,6 @@ from braidlog.spark.errors import BraidlogFailed
 from braidlog.spark.json_rows import as_json_values
 from braidlog.spark.registration import register
 from braidlog.spark.source import BraidDataSource
+from braidlog.spark.values import arrow_values, json_values
 
-__all__ = ["BraidDataSource", "BraidlogFailed", "as_json_values", "register"]
+__all__ = ["BraidDataSource", "BraidlogFailed", "arrow_values", "as_json_values", "json_values", "register"]

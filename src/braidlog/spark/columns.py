@@ -52,7 +52,8 @@ def check(wanted: StructType) -> None:
             )
         if field.dataType.simpleString() != kind.simpleString():
             raise InvalidArgument(
-                f"column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}: cast it afterwards"
+                f"column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}: cast it "
+                "afterwards"
             )
 
 

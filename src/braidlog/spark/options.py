@@ -195,7 +195,8 @@ def place(given: Given, environment: Mapping[str, str]) -> Place:
         )
     if url.startswith("memory:"):
         raise InvalidArgument(
-            "memory:// belongs to the one process that opened it, and Spark works in several: use a directory or a service"
+            "memory:// belongs to the one process that opened it, and Spark works in several: use a directory or a "
+            "service"
         )
     if "://" not in url and not url.startswith(("/", "~")):
         raise InvalidArgument(

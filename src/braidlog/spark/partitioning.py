@@ -1,7 +1,7 @@
 """From the parts of a plan to what each task reads: whole blocks, about the same bytes for each.
 
-PURE, and in one pass: a plan of a long log comes in pages, and is never in memory as a whole. What a task gets is encoded
-as soon as it is complete.
+PURE, and in one pass: a plan of a long log comes in pages, and is never in memory as a whole. What a task gets is
+encoded as soon as it is complete.
 """
 
 from __future__ import annotations

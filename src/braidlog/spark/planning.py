@@ -6,6 +6,7 @@ straight from the store, and ask nobody.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -32,12 +33,21 @@ class Range(NamedTuple):
 
 def selected(braid: Braid, selection: Selection) -> list[Log]:
     """The living logs that are meant, by name. NotFound if one that is named is not there."""
-    if selection.fixed:
-        return [braid.log(name) for name in sorted(selection.names)]
-    found = sorted((log for log in braid.logs() if selection.matches(log.name)), key=lambda log: log.name)
+    found = living(braid, selection)
     missing = set(selection.names) - {log.name for log in found}
     if missing:
-        raise NotFound(f"there is no log {min(missing)!r} here: check the name")
+        raise NotFound(f"there is no log {min(missing)!r} at {braid.url}: check the name, or create it")
+    return found
+
+
+def living(braid: Braid, selection: Selection) -> list[Log]:
+    """The same, without those that are not there."""
+    if not selection.fixed:
+        return sorted((log for log in braid.logs() if selection.matches(log.name)), key=lambda log: log.name)
+    found = []
+    for name in sorted(selection.names):
+        with contextlib.suppress(NotFound):
+            found.append(braid.log(name))
     return found
 
 
