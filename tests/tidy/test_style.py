@@ -22,7 +22,6 @@ UNITS = {
     "ATTEMPTS",
     "ADDRESSES",
     "BATCHES",
-    "BLOCKS",
     "BROKERS",
     "BYTES",
     "CHARS",
