@@ -16,7 +16,7 @@ import braidlog
 from braidlog import Log
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, Locked, NotFound, OutcomeUnknown, Unavailable
-from braidlog.spark import reaching
+from braidlog.spark import reaching, register
 from braidlog.spark.binding import Patience, Written, bind
 from braidlog.spark.options import Place
 from braidlog.spark.reaching import Reach
@@ -62,6 +62,7 @@ def store(log: Log, *values: bytes, ttl: float = 3600.0) -> Written:
 def test_several_writes_take_turns_on_a_directory_that_nobody_holds(spark: SparkSession, directory: str) -> None:
     with braidlog.open(directory) as braid:
         braid.create("orders")
+    register(spark)  # Spark itself does not find a format for several threads at once, the first time
     with ThreadPoolExecutor(4) as threads:
         writes = [threads.submit(write, numbered(spark, 100, 3), directory) for _ in range(4)]
         for one in writes:
@@ -164,7 +165,7 @@ def test_a_commit_is_asked_for_again_until_it_is_known(cluster: Cluster, monkeyp
 
         monkeypatch.setattr(Log, "publish", cut)
         reach = Reach(Place(cluster.url, timeout_s=0.3))
-        with pytest.raises(OutcomeUnknown, match=r"again \(|Running the batch again is safe"):
+        with pytest.raises(OutcomeUnknown, match="Running the batch again is safe"):
             bind(reach, [part], "w", 1, BRIEFLY)
         with ThreadPoolExecutor(1) as threads:
             again = threads.submit(bind, reach, [part], "w", 1, PATIENTLY)
