@@ -119,7 +119,7 @@ OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was
 
 # Reading in bulk, and Spark.
 BULK_BATCH_ROWS: Final = 10_000  # of a record batch: smaller ones are joined, larger ones are cut
-BULK_BATCH_BYTES: Final = 1 * MIB  # the same in bytes; batches of 40 MiB took Spark twice as long for each byte
+BULK_BATCH_BYTES: Final = 2 * MIB  # the same in bytes; batches of 40 MiB took Spark twice as long for each byte
 BULK_WINDOW_BYTES: Final = 16 * MIB  # fetched side by side from a store elsewhere, and as much again ahead
 BULK_FETCH_BYTES: Final = 4 * MIB  # of neighbouring blocks in one request
 BULK_GAP_BYTES: Final = 64 * KIB  # fetched for nothing rather than asking twice
