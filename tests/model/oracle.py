@@ -366,14 +366,14 @@ class Oracle:
         before = self._before(command, log)
         if before is not None:
             return before
-        if not command.objects:
-            raise Refused(e.InvalidArgument)
         limit = self._appendable(command, log)
         for epoch in command.epochs:
             if epoch not in self.uploads:
                 raise Refused(e.ConditionFailed)
             if self.uploads[epoch][0] != log.id:
                 raise Refused(e.InvalidArgument)
+        if not command.objects:
+            raise Refused(e.InvalidArgument)
         names = [uploaded.object for uploaded in command.objects]
         for number, name in enumerate(names):
             if int(name.split("-")[0], 16) not in command.epochs:
