@@ -85,7 +85,7 @@ class _Attempt:
         if len({upload.log_id for upload in self.uploads}) > 1:
             names = ", ".join(sorted({repr(upload.log) for upload in self.uploads}))
             raise ConditionFailed(
-                f"a fork was promoted while tasks of this batch stored their rows, for {names}, so nothing was written: "
+                f"a fork was promoted while tasks of this batch stored rows for {names}, so nothing was written: "
                 "run it again"
             )
 
