@@ -181,6 +181,8 @@ def test_random_fields_raise_malformed_or_mean_something(tag: str, fields: list[
 # --- errors ------------------------------------------------------------------------------------------------------
 
 DETAILS: dict[str, dict[str, Any]] = {
+    "NotFound": {"into": "orders"},
+    "ConditionFailed": {"sequence": 7},
     "Gone": {"end": "squashed"},
     "Trimmed": {"start": 12},
     "Blocked": {"by": "orders"},

@@ -160,6 +160,10 @@ class Forest:
     def by_name(self, name: str) -> Log:
         log = self.names.get(name)
         if log is None:
+            end = next((end for end in reversed(self.ends.values()) if end.name == name), None)
+            into = "" if end is None else self.ends_into(end)
+            if into:
+                raise NotFound(f"there is no log named {name!r}: it was promoted into {into!r}, go on there", into=into)
             raise NotFound(f"there is no log named {name!r}: `logs()` lists those there are, `create` makes one")
         return log
 
@@ -327,7 +331,8 @@ class Forest:
             return repeat(written.outcome)
         raise ConditionFailed(
             f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
-            f"to {command.sequence}: that append was taken before"
+            f"to {command.sequence}: that append was taken before",
+            sequence=written.sequence,
         )
 
     @staticmethod
