@@ -101,6 +101,21 @@ AIO_THREADS_MAX: Final = 8  # of one awaited braid, for what touches the disk
 READ_ONLY_POLL_S: Final = 0.01  # how often a read-only process looks for what the writer has synced
 OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was compacted away under them
 
+# Reading in bulk, and Spark.
+BULK_BATCH_ROWS: Final = 10_000  # of a record batch: smaller ones are joined, larger ones are cut
+BULK_BATCH_BYTES: Final = 1 * MIB  # the same in bytes; batches of 40 MiB took Spark twice as long for each byte
+BULK_WINDOW_BYTES: Final = 16 * MIB  # fetched side by side from a store elsewhere, and as much again ahead
+BULK_FETCH_BYTES: Final = 4 * MIB  # of neighbouring blocks in one request
+BULK_GAP_BYTES: Final = 64 * KIB  # fetched for nothing rather than asking twice
+BULK_MAPPED_OBJECTS: Final = 64  # kept open by a reader of a folder
+BULK_KEPT_BLOCKS: Final = 16  # the last ones, as forks come back to them
+SPARK_PLAN_RECORDS: Final = 250_000  # that are planned at once
+SPARK_PARTITION_BYTES_MIN: Final = 32 * MIB  # that make a task worth while: starting one takes as long as reading 8 MiB
+SPARK_PARTITION_BYTES_MAX: Final = 128 * MIB  # that a task reads, which then takes below a second
+SPARK_PARTITIONS_PER_CORE_READERS: Final = 2  # of the driver, in between
+SPARK_IDLE_WAIT_S: Final = 0.1  # for something new, before a stream tells Spark that there is nothing
+SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow at the moment
+
 # Processes that serve.
 SETTING_CHARS_MAX: Final = 4096
 PROCESS_START_TIMEOUT_S: Final = 60.0  # for a process of a cluster to say that it listens

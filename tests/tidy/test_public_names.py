@@ -118,7 +118,8 @@ def test_no_public_signature_gives_up_on_types() -> None:
 def test_the_types_are_shipped() -> None:
     assert importlib.resources.files("braidlog").joinpath("py.typed").is_file()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/braidlog"]
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["src/braidlog", "src/pyspark_braidlog"]
 
 
 def test_the_version_is_the_projects() -> None:

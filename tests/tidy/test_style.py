@@ -20,6 +20,7 @@ UNITS = {
     "ATTEMPTS",
     "ADDRESSES",
     "BATCHES",
+    "BLOCKS",
     "BROKERS",
     "BYTES",
     "CHARS",

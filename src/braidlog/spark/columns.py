@@ -1,0 +1,75 @@
+"""The columns of the source, and how batches of them are made for Spark, which takes no others than it was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from braidlog import Plan, bulk
+from braidlog.errors import InvalidArgument
+from braidlog.spark import planning
+from braidlog.spark.options import Place
+from braidlog.spark.partitioning import Slice, slices_of
+from braidlog.spark.sessions import handle, reach
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: Final[dict[str, DataType]] = {
+    "position": LongType(),
+    "timestamp": TimestampType(),
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "headers": ArrayType(_HEADER),
+    "log": StringType(),
+}
+
+
+def schema(*, headers: bool) -> StructType:
+    """All columns; headers only for those who ask, as the Kafka source has it."""
+    return StructType([StructField(name, kind) for name, kind in _TYPES.items() if headers or name != "headers"])
+
+
+def check(wanted: StructType) -> None:
+    """InvalidArgument if a schema that a user gave has columns that there are not."""
+    for field in wanted.fields:
+        kind = _TYPES.get(field.name.lower())
+        if kind is None:
+            raise InvalidArgument(
+                f"there is no column {field.name!r}: the columns are {', '.join(_TYPES)}; to take values apart use "
+                "braidlog.spark.json_values"
+            )
+        if field.dataType.simpleString() != kind.simpleString():
+            raise InvalidArgument(
+                f"column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}: cast it "
+                "afterwards"
+            )
+
+
+def batches(partition: bytes, place: Place, wanted: StructType, *, fail: bool) -> Iterator[pa.RecordBatch]:
+    """What a task reads, in the columns that are wanted: nothing else is decoded or handed on."""
+    names = [name.lower() for name in wanted.fieldNames()]
+    stored = [name for name in dict.fromkeys(names) if name != "log"] or ["position"]
+    shape = to_arrow_schema(wanted, timezone="UTC")
+    for part in slices_of(partition):
+
+        def replan(start: int, stop: int, part: Slice = part) -> Iterator[Plan]:
+            with reach(place) as braid:
+                yield from planning.pages(handle(braid, part.log_id, part.log), start, stop, fail=fail)
+
+        for batch in bulk.read_parts(part.objects, part.plan_parts, stored, replan=replan):
+            yield pa.RecordBatch.from_arrays(
+                [pa.repeat(part.log, batch.num_rows) if name == "log" else batch.column(name) for name in names],
+                schema=shape,
+            )

@@ -1,0 +1,81 @@
+"""How far a stream got, as Spark keeps it in its checkpoint: a position in each log, by name and number.
+
+PURE. Spark compares offsets as text, so the same offset is always the same text. The number binds it to a log: a name
+can be given to another log one day, whose positions mean other records.
+
+What a batch reads follows from its two offsets alone: of each log that is in both, the positions between them. A log
+that is in the second one only was found, or is what a promoted fork goes on as: the next batch reads it from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from braidlog.errors import InvalidArgument
+
+_VERSION: Final = 1
+
+
+class At(NamedTuple):
+    """A log by its number, and the first position of it that was not read yet."""
+
+    id: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Offset:
+    """`initial` marks where a query began: its first batch reads nothing, and only writes down where that is.
+
+    Otherwise "the end of the log" would be another place if that batch had to be done again.
+    """
+
+    logs: Mapping[str, At]
+    initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        logs = {name: {"id": at.id, "position": at.position} for name, at in sorted(self.logs.items())}
+        return {"version": _VERSION, "logs": logs} | ({"initial": True} if self.initial else {})
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Offset:
+        """InvalidArgument for what is none of ours."""
+        try:
+            if found["version"] != _VERSION:
+                raise InvalidArgument(f"the checkpoint has offsets of version {found['version']}: a newer braidlog's")
+            logs = {str(name): At(int(at["id"]), int(at["position"])) for name, at in found["logs"].items()}
+            return cls(logs, bool(found.get("initial", False)))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InvalidArgument):
+                raise
+            raise InvalidArgument(
+                f"the checkpoint has an offset that braidlog never wrote, {str(found)[:200]}: is it another source's?"
+            ) from None
+
+    def pinned(self) -> Offset:
+        """The same, as the first batch leaves it."""
+        return Offset(self.logs)
+
+
+def between(start: Offset, end: Offset) -> Iterator[tuple[str, At, int]]:
+    """What a batch reads: a log, where it begins in it, and where it ends."""
+    if start.initial:
+        return
+    for name, to in sorted(end.logs.items()):
+        at = start.logs.get(name)
+        if at is not None and at.id == to.id and at.position < to.position:
+            yield name, at, to.position
+
+
+def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
+    """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want."""
+    total = sum(wanted.values())
+    if total <= limit:
+        return dict(wanted)
+    given = {name: limit * count // total for name, count in wanted.items()}
+    left = limit - sum(given.values())
+    for name in sorted(wanted, key=lambda name: (-(limit * wanted[name] % total), name))[:left]:
+        given[name] += 1
+    return given

@@ -1,0 +1,266 @@
+"""Logs as a streaming source: which positions the next micro-batch reads, and how a stream ends.
+
+One object of this lives in a process of its own for as long as the query runs. Positions never repeat or skip: a hold
+only hides what was not readable yet, a fork gets its parent's records at positions of its own, and the positions below
+the end of a fork that was promoted are the same in its parent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from braidlog import Braid, Info, Log, limits
+from braidlog.embedded.replica import Replica
+from braidlog.errors import Gone, InvalidArgument, NotFound, Unavailable
+from braidlog.spark import planning
+from braidlog.spark.errors import told
+from braidlog.spark.offsets import At, Offset, between, shares
+from braidlog.spark.options import EARLIEST, LATEST, Edge, SourceOptions
+from braidlog.spark.planning import Range
+from braidlog.spark.sessions import ending, handle, reach
+from braidlog.spark.source import BraidPartition, read
+
+_log = logging.getLogger("braidlog.spark")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Opens the braid when it is first asked something: it travels to executors before that."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.ending is not None:
+            raise InvalidArgument("endingOffsets and endingTimestamp are for batch queries: a stream has no end")
+        self._options = options
+        self._schema = schema
+        self._opened: Braid | None = None
+        self._initial: Offset | None = None
+        self._targets: dict[int, int] | None = None  # with Trigger.AvailableNow: how far each log is read
+        self._latest: Offset | None = None  # what could be read when it was last looked
+
+    # --- what Spark asks -------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        with told():
+            if self._initial is None:  # Spark asks twice, and must hear the same
+                self._initial = Offset(self._beginnings(), initial=True)
+            return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with told():
+            logs = planning.living(self._braid, self._options.selection)
+            self._targets = {log.id: log.tail() for log in logs}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        with told():
+            begin = Offset.from_json(start)
+            if begin.initial:
+                return begin.pinned().to_json()
+            deadline = time.monotonic() + limits.SPARK_IDLE_WAIT_S
+            while True:
+                seen = self._braid._session.backend.version
+                found = self._limited(begin, self._advanced(begin), limit)
+                if found != begin or self._targets is not None or time.monotonic() >= deadline:
+                    return found.to_json()
+                self._wait(seen, begin, deadline - time.monotonic())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else self._latest.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        with told():
+            wanted = between(Offset.from_json(start), Offset.from_json(end))
+            ranges = [self._range(name, at, stop) for name, at, stop in wanted]
+            return [BraidPartition(part) for part in planning.partitions(list(filter(None, ranges)), self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept for a query but its checkpoint."""
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    # --- what there is to read -------------------------------------------------------------------------------------
+
+    @property
+    def _braid(self) -> Braid:
+        if self._opened is None:
+            self._opened = reach(self._options.place)
+        return self._opened
+
+    def _beginnings(self) -> dict[str, At]:
+        options = self._options
+        logs = planning.selected(self._braid, options.selection)
+        starting = options.starting or Edge(all=LATEST)
+        planning.check_named(starting, "startingOffsets", logs)
+        return {
+            log.name: At(
+                log.id,
+                planning.position_of(log, log.info(), starting, EARLIEST, fail=options.fail_on_data_loss),
+            )
+            for log in logs
+        }
+
+    def _advanced(self, start: Offset) -> Offset:
+        """As far as everything can be read now, and no further than a target."""
+        found: dict[str, At] = {}
+        readable: dict[str, At] = {}
+        for name, at in start.logs.items():
+            try:
+                info = self._info(handle(self._braid, at.id, name))
+            except Gone:
+                heir = self._heir(name, at)
+                if heir is not None and (heir[0] == name or heir[0] not in start.logs):
+                    found[heir[0]] = readable[heir[0]] = heir[1]
+                continue
+            if info.name != name:
+                raise InvalidArgument(
+                    f"the checkpoint calls log number {at.id} {name!r}, but here that is {info.name!r}: is it another "
+                    "braid than the query began with? Use a checkpoint of its own for each"
+                )
+            readable[name] = At(at.id, info.readable_tail)
+            if at.position < info.start:
+                planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
+                found[name] = At(at.id, info.start)
+            else:
+                target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
+                found[name] = At(at.id, max(at.position, target))
+        if not self._options.selection.fixed:
+            known = {at.id for at in (*found.values(), *start.logs.values())}
+            for log in planning.living(self._braid, self._options.selection):
+                if log.id not in known and (self._targets is None or log.id in self._targets):
+                    found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
+        self._latest = Offset(readable)
+        return Offset(found)
+
+    def _info(self, log: Log) -> Info:
+        """A follower that cannot follow for a moment tries again by itself, and so there is time for that."""
+        deadline = time.monotonic() + limits.SPARK_RETRY_S
+        while True:
+            try:
+                return log.info()
+            except Unavailable:
+                backend = self._braid._session.backend
+                if not isinstance(backend, Replica) or time.monotonic() >= deadline:
+                    raise
+                backend.wait_for_change(backend.version, limits.SPARK_IDLE_WAIT_S)
+
+    def _target(self, log_id: int, readable: int) -> int:
+        """With Trigger.AvailableNow nothing is read that came after it began, or after a fork's heir was found."""
+        assert self._targets is not None
+        return min(self._targets.setdefault(log_id, readable), readable)
+
+    # --- how much of it -------------------------------------------------------------------------------------------
+
+    def _limited(self, start: Offset, end: Offset, limit: ReadLimit) -> Offset:
+        """No more than a batch may have, of every log in proportion to what waits there."""
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        waiting = {name: stop - at.position for name, at, stop in between(start, end)}
+        records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
+        if records is not None:
+            waiting = shares(waiting, records)
+        if size is not None:
+            rooms = shares({name: count * size for name, count in waiting.items()}, size)
+            waiting = {
+                name: self._affordable(start.logs[name], name, count, rooms[name]) for name, count in waiting.items()
+            }
+        limited = {
+            name: end.logs[name]._replace(position=start.logs[name].position + waiting[name]) for name in waiting
+        }
+        return Offset({**end.logs, **limited})
+
+    def _affordable(self, at: At, name: str, count: int, room: int) -> int:
+        """How many records fit into so many bytes, and at least one, so that it goes on."""
+        taken = 0
+        log, stop = handle(self._braid, at.id, name), at.position + count
+        for plan in planning.pages(log, at.position, stop, fail=self._options.fail_on_data_loss):
+            for part in plan.parts:
+                rows = part.stop - part.start
+                each = max(part.length / (part.row + rows), 1.0)
+                if rows * each > room:
+                    return max(part.start + int(room / each) - at.position, 1)
+                room -= int(rows * each)
+                taken = part.stop - at.position
+        return max(taken, min(count, 1))
+
+    def _wait(self, seen: int, start: Offset, seconds: float) -> None:
+        """Until something may have changed, or a moment has passed."""
+        backend = self._braid._session.backend
+        ids = [at.id for at in start.logs.values()]
+        if isinstance(backend, Replica) or (len(ids) == 1 and self._options.selection.fixed):
+            backend.wait_for_change(seen, seconds, ids[0] if ids else None)
+        else:
+            threading.Event().wait(seconds)
+
+    # --- how logs end ----------------------------------------------------------------------------------------------
+
+    def _heir(self, name: str, at: At) -> tuple[str, At] | None:
+        """What a log that is no more goes on as, if the options allow it. Otherwise Gone says why it ended."""
+        kind, into = ending(self._braid, at.id)
+        got = f"log {name!r} was {kind}; the query had read it up to position {at.position}"
+        goes_on = self._options.on_fork_end == "continue"
+        if kind == "promoted" and into:
+            if not goes_on:
+                raise Gone(
+                    f"{got}, below which {into!r} has the same records: to go on there set onForkEnd=continue, or read "
+                    f'{into!r} with startingOffsets {{"{into}": {at.position}}}',
+                    end=kind,
+                )
+            _log.warning("%s: going on with %r, as onForkEnd=continue says", got, into)
+            return into, At(self._braid.log(into).id, at.position)
+        try:
+            other = self._braid.log(name)
+        except NotFound:
+            if goes_on and not self._options.selection.fixed:
+                _log.warning("%s: going on without it, as onForkEnd=continue says", got)
+                return None
+            raise Gone(f"{got}: there is nothing to go on with", end=kind) from None
+        if self._options.fail_on_data_loss:
+            raise Gone(
+                f"{got}, and {name!r} is another log now: begin with a new checkpoint, or go on at that one's "
+                "beginning with failOnDataLoss=false",
+                end=kind,
+            )
+        _log.warning("%s: going on with the log that bears its name now, as failOnDataLoss=false says", got)
+        return name, At(other.id, other.info().start)
+
+    def _range(self, name: str, at: At, stop: int) -> Range | None:
+        """What a batch reads of a log; None if that is lost and the options put up with it."""
+        log = handle(self._braid, at.id, name)
+        try:
+            info = self._info(log)
+        except Gone:
+            heir = self._heir(name, at)
+            if heir is None or heir[0] == name:
+                return None
+            log = handle(self._braid, heir[1].id, name)  # the same records, under the name that they were begun with
+            info = self._info(log)
+        start = max(at.position, info.start)
+        if start > at.position:
+            planning.lost(name, at.position, min(start, stop), fail=self._options.fail_on_data_loss)
+        return Range(log, start, stop, planning.size_of(info, start, stop)) if start < stop else None

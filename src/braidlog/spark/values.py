@@ -1,0 +1,88 @@
+"""Values taken apart: JSON by Spark itself, and Arrow by whole batches. Positions and all other columns stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from braidlog.spark.errors import BraidlogFailed
+
+Mode = Literal["permissive", "failfast", "dropmalformed"]
+_MODES: Final = ("permissive", "failfast", "dropmalformed")
+
+
+def json_values(
+    df: DataFrame, schema: StructType | str, column: str = "value", *, mode: Mode = "permissive"
+) -> DataFrame:
+    """The same DataFrame, with the JSON of a column as a struct of `schema` (a StructType, or DDL) in its place.
+
+    `mode` says what becomes of a value that is not such JSON: null ("permissive"), an error ("failfast"), or the record
+    is left out ("dropmalformed").
+    """
+    if mode not in _MODES:
+        raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
+    parse = {"mode": "FAILFAST" if mode == "failfast" else "PERMISSIVE"}
+    found = df.withColumn(column, F.from_json(_text(column), schema, parse))
+    return found.where(F.col(column).isNotNull()) if mode == "dropmalformed" else found
+
+
+def arrow_values(
+    df: DataFrame, schema: StructType | str, column: str = "value", *, keep: Sequence[str] = ("log", "position")
+) -> DataFrame:
+    """The rows that are in the values, for values that are Arrow IPC streams: one row for each row of each value.
+
+    `schema` says what columns they have. Beside them stand those of `keep` that the DataFrame has, the same for all rows
+    of a record. Columns are found by name, and cast without loss.
+    """
+    kept = [name for name in keep if name in df.columns]
+    inner = schema if isinstance(schema, StructType) else _parsed(df, schema)
+    both = set(kept) & set(inner.fieldNames())
+    if both:
+        raise ValueError(f"column {min(both)!r} is in the values too: leave it out of keep=, or rename it first")
+    outer = StructType([StructField(name, df.schema[name].dataType) for name in kept] + inner.fields)
+    shape = to_arrow_schema(inner, timezone="UTC")
+    whole = to_arrow_schema(outer, timezone="UTC")
+
+    def explode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            beside = [batch.column(name) for name in kept]
+            for row, value in enumerate(batch.column(column)):
+                for found in _batches(value, shape):
+                    repeated = [
+                        pa.repeat(other[row], found.num_rows).cast(whole.field(at).type)
+                        for at, other in enumerate(beside)
+                    ]
+                    yield pa.RecordBatch.from_arrays([*repeated, *found.columns], schema=whole)
+
+    return df.select(*kept, column).mapInArrow(explode, outer)
+
+
+def _batches(value: pa.Scalar, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The record batches in a value, with the columns of the schema."""
+    data = value.as_buffer()
+    if data is None:
+        return
+    try:
+        with pa.ipc.open_stream(data) as stream:
+            for batch in stream:
+                columns = [batch.column(field.name).cast(field.type) for field in shape]
+                yield pa.RecordBatch.from_arrays(columns, schema=shape)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise BraidlogFailed(
+            f"a value is not an Arrow IPC stream with the columns {', '.join(shape.names)}: {error}"
+        ) from None
+
+
+def _text(column: str) -> Column:
+    return F.col(column).cast("string")
+
+
+def _parsed(df: DataFrame, ddl: str) -> StructType:
+    """DDL as Spark reads it."""
+    return df.sparkSession.createDataFrame([], ddl).schema
