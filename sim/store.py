@@ -78,7 +78,7 @@ class StoreClient(Store):
         names = self._call("list", lambda: sorted(self._objects.objects))
         return [name for name in names if name not in besides]
 
-    def sweep_unfinished(self) -> None:
+    def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
         """A put is there as a whole or not at all."""
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from braidlog.embedded.orphans import epoch_of
 from braidlog.forest.commands import NONE
+from braidlog.forest.uploads import epoch_of
 from sim.shadow import Shadow
 from sim.store import Objects
 from sim.world import Violated, World

@@ -19,7 +19,21 @@ from braidlog.client.opening import open
 from braidlog.client.subscription import Subscription
 from braidlog.client.ticket import Ticket
 from braidlog.errors import BraidError
-from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, EndOfLog, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.facts import (
+    Ancestor,
+    Consumer,
+    Diff,
+    DiffEntry,
+    EndOfLog,
+    Info,
+    Outcome,
+    Plan,
+    PlanPart,
+    Retention,
+    Upload,
+    UploadedBlock,
+    UploadedObject,
+)
 from braidlog.record import Record
 from braidlog.version import VERSION
 
@@ -42,6 +56,9 @@ __all__ = [
     "Retention",
     "Subscription",
     "Ticket",
+    "Upload",
+    "UploadedBlock",
+    "UploadedObject",
     "errors",
     "open",
 ]

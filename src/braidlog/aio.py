@@ -36,7 +36,18 @@ from braidlog.client.cursor import Start, cursor_at
 from braidlog.client.subscription import to_commit
 from braidlog.client.ticket import Receipt, undecided
 from braidlog.client.waiting import Deadline, nothing_yet, patience
-from braidlog.facts import Ancestor, Consumer, Diff, EndOfLog, Info, Outcome, Plan, Retention
+from braidlog.facts import (
+    Ancestor,
+    Consumer,
+    Diff,
+    EndOfLog,
+    Info,
+    Outcome,
+    Plan,
+    Retention,
+    Upload,
+    UploadedObject,
+)
 from braidlog.objects.batch import Batch
 from braidlog.record import Record
 
@@ -229,6 +240,35 @@ class Log:
         command = appends.command(bridge.session, self.id, batch, expected_tail, writer, sequence)
         pending, done = await bridge.queue(command, batch, arguments.seconds("timeout", timeout))
         return Ticket(bridge, Receipt(bridge.backend, pending, command.request, single=single), done)
+
+    async def upload(self, *, ttl: float | timedelta = limits.UPLOAD_TTL_S) -> Upload:
+        """`braidlog.Log.upload`, awaited."""
+        return await self._bridge.run(partial(self._log.upload, ttl=ttl))
+
+    async def publish(
+        self,
+        objects: Iterable[UploadedObject],
+        *,
+        uploads: Iterable[Upload] = (),
+        expected_tail: int | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        wait: float | None = None,
+    ) -> range | None:
+        """`braidlog.Log.publish`, awaited."""
+        call = partial(
+            self._log.publish,
+            list(objects),
+            uploads=list(uploads),
+            expected_tail=expected_tail,
+            writer=writer,
+            sequence=sequence,
+        )
+        return await self._bridge.patiently(self.id, lambda: self._bridge.run(call), patience(wait))
+
+    async def discard(self, upload: Upload) -> None:
+        """`braidlog.Log.discard`, awaited."""
+        await self._bridge.run(partial(self._log.discard, upload))
 
     async def _append(
         self,

@@ -32,7 +32,14 @@ class InvalidArgument(BraidError, ValueError):
 
 
 class NotFound(BraidError, LookupError):
-    """There is no log of that name, or no known outcome for that request id."""
+    """There is no log of that name, or no known outcome for that request id.
+
+    `into` names the log that goes on as the one that was looked for, if that was a fork and was promoted.
+    """
+
+    def __init__(self, message: str, *, into: str = "") -> None:
+        super().__init__(message)
+        self.into = into
 
 
 class AlreadyExists(BraidError):
@@ -64,7 +71,14 @@ class Trimmed(BraidError):
 
 
 class ConditionFailed(BraidError):
-    """A condition that the caller set, or that the call implies, does not hold. Nothing was changed."""
+    """A condition that the caller set, or that the call implies, does not hold. Nothing was changed.
+
+    `sequence` is where the writer of an append is, if it was refused because that one is further already.
+    """
+
+    def __init__(self, message: str, *, sequence: int | None = None) -> None:
+        super().__init__(message)
+        self.sequence = sequence
 
 
 class Blocked(BraidError):

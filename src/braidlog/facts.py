@@ -148,3 +148,34 @@ class Plan(Struct, frozen=True, kw_only=True):
     stop: int
     objects: str | None  # the folder of the objects, or the URL of their store; None when they are in memory
     parts: list[PlanPart]
+
+
+class Upload(Struct, frozen=True, kw_only=True):
+    """Leave to write objects for one log to the store. It says all that a writer needs, in whatever process."""
+
+    log: str
+    log_id: int
+    epoch: int  # the names of its objects begin with it
+    objects: str  # the folder of the objects, or the URL of their store
+    expires: datetime  # what is not published by then never will be
+
+
+class UploadedBlock(Struct, array_like=True, frozen=True):
+    """Records of an uploaded object: the record batch at `offset`, and what is true of it."""
+
+    offset: int
+    length: int
+    crc: int  # CRC-32C of its bytes
+    count: int  # records
+    size: int  # bytes of keys, values and headers
+    least: int  # timestamps
+    greatest: int
+
+
+class UploadedObject(Struct, array_like=True, frozen=True):
+    """An object that a client stored, and its blocks in the order in which they are to be published."""
+
+    object: str
+    size: int
+    crc: int
+    blocks: list[UploadedBlock]

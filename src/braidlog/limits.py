@@ -60,6 +60,22 @@ CHECKPOINT_LOG_BYTES: Final = 4 * MIB  # command log since the last snapshot bef
 CHECKPOINT_LOG_PER_STATE_BYTES: Final = 16  # the same for each byte of the state: one costs as much as so many
 CHECKPOINT_COMMANDS: Final = 20_000  # the same in commands: replaying more would be felt on open
 
+# What clients write to the store themselves.
+UPLOAD_TTL_S: Final = 3600.0
+UPLOAD_TTL_MAX_S: Final = 7 * 24 * 3600.0
+UPLOADS_MAX: Final = 65_536  # that live
+PUBLISH_OBJECTS_MAX: Final = 16_384  # in one publication
+PUBLISH_BLOCKS_MAX: Final = 131_072  # the same: it has to fit into a frame of the command log, at about 64 bytes each
+PUBLISH_UPLOADS_MAX: Final = 16_384  # that end with it
+UPLOAD_BLOCK_BYTES: Final = 1 * MIB  # about so many bytes of records make a block
+UPLOAD_BLOCK_BYTES_MAX: Final = 64 * MIB  # that can be asked for
+UPLOADED_BLOCK_BYTES_MAX: Final = 128 * MIB  # of a block with all that belongs to it
+UPLOAD_OBJECT_BYTES: Final = 64 * MIB  # and so many an object
+UPLOAD_OBJECT_BYTES_MAX: Final = 1024 * MIB  # that can be asked for: a writer keeps so much in memory
+UPLOAD_NAME_ATTEMPTS: Final = 16  # to find a name that is free; each one is, but for a chance of one in billions
+SWEEP_S: Final = 60.0  # at least, between two searches for objects that ended uploads left
+SWEEP_IDLE_S: Final = 3600.0  # the same while none ended: a writer that is late may have stored something
+
 # Packing, compaction, collection.
 PACK_BYTES: Final = 4 * MIB  # inline bytes that make a flush due
 PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due
@@ -226,3 +242,18 @@ ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses
 ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
 ETCD_READ_SLOTS_MAX: Final = 256  # the same in slots
 ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large they are
+
+# Writes of Spark.
+SPARK_REACH_S: Final = 30.0  # for a process of Spark to reach the braid, before its task fails and is tried again
+SPARK_RETRY_S: Final = 0.05  # between two attempts
+SPARK_JOINED_TIMEOUT_S: Final = 5.0  # that a call may take through the holder of a directory, who may just have left
+SPARK_ABORT_S: Final = 5.0  # for letting go of what a failed write stored, which ends by itself else
+SPARK_COMMIT_TIMEOUT_S: Final = 120.0  # that a commit is asked for again and again
+SPARK_BLOCKED_TIMEOUT_S: Final = 60.0  # that a commit waits for the decision about a fork
+
+# Pipelines on forks.
+SPARK_RUN_S: Final = 3600.0  # for a run on a fork, before it is stopped
+SPARK_OUTPUT_TTL_S: Final = 86_400.0  # that the output of such a run is kept, unless it is discarded
+SPARK_TABLE_TTL_S: Final = 3600.0  # that a table as of some position is kept, unless it is forgotten
+SPARK_SAMPLE_ROWS: Final = 5  # that a verdict shows of those that speak against a fork
+SPARK_REASON_CHARS_MAX: Final = 2_000  # of an error that a verdict tells of

@@ -30,6 +30,9 @@ NAMES = {
     "Retention",
     "Subscription",
     "Ticket",
+    "Upload",
+    "UploadedBlock",
+    "UploadedObject",
     "errors",
     "open",
 }

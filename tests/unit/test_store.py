@@ -174,7 +174,7 @@ class TestStore:
         store.put(A, b"kept")
         files.create(f"{FOLDER}/.tmp-{B}").close()
         files.create(f"{FOLDER}/notes.txt").close()
-        store.sweep_unfinished()
+        store.sweep_unfinished(lambda _: True)
         assert files.list(FOLDER) == [A, "notes.txt"]
 
     def test_an_object_is_never_replaced(self, files: Files) -> None:
@@ -246,7 +246,7 @@ def test_a_power_cut_leaves_an_object_whole_or_absent_and_whole_once_put_returne
     for upto in range(len(files.operations) + 1):
         for disk in files.crash_states(upto, rng, limit=40):
             survivor = FileStore(disk)
-            survivor.sweep_unfinished()
+            survivor.sweep_unfinished(lambda _: True)
             found = {name: survivor.get(name, 0, 10_000) for name in survivor.list()}
             assert found.items() <= wanted.items()
             assert set(files.marked(upto)) <= found.keys()

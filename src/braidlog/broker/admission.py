@@ -15,12 +15,16 @@ import pyarrow.compute as pc
 from braidlog import limits
 from braidlog.broker.policy import Scope
 from braidlog.errors import Corrupt, InvalidArgument
+from braidlog.facts import UploadedBlock
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.names import check_name
 from braidlog.objects.batch import SCHEMA, Batch, decode
+from braidlog.objects.store import checked_name
 
 _INT64_MAX: Final = 2**63 - 1
+_UINT32_MAX: Final = 2**32 - 1
+_UPLOAD_US_MAX: Final = round(limits.UPLOAD_TTL_MAX_S * 1e6)
 _SPAN_US_MAX: Final = 10**17  # of a time to live: the same as the client's API allows, and no calendar ends there
 _SPANS: Final = ("ttl_us", "lease_us", "retain_age_us")
 _RECORD_BATCH: Final = 3  # the kind of a message, in Arrow's Message.fbs
@@ -28,6 +32,9 @@ _CHANGES: Final = (
     c.Create,
     c.CFork,
     c.SFork,
+    c.Upload,
+    c.Publish,
+    c.Discard,
     c.Promote,
     c.Squash,
     c.Drop,
@@ -38,7 +45,7 @@ _CHANGES: Final = (
     c.CreateToken,
     c.RevokeToken,
 )
-TIMED: Final = (c.Create, c.CFork, c.SFork, c.Renew, c.Commit, c.CreateToken)
+TIMED: Final = (c.Create, c.CFork, c.SFork, c.Upload, c.Publish, c.Renew, c.Commit, c.CreateToken)
 
 
 def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
@@ -62,7 +69,12 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
         for name in _SPANS:
             if getattr(command, name, 0) > _SPAN_US_MAX:
                 raise InvalidArgument(f"{name}: at most {_SPAN_US_MAX} microseconds")
-    if isinstance(command, c.CreateToken):
+    if isinstance(command, c.Upload):
+        if not 0 < command.ttl_us <= _UPLOAD_US_MAX:
+            raise InvalidArgument(f"an upload lasts for more than 0 and at most {limits.UPLOAD_TTL_MAX_S:g} s")
+    elif isinstance(command, c.Publish):
+        _published(command)
+    elif isinstance(command, c.CreateToken):
         if len(command.scopes) > limits.TOKEN_SCOPES_MAX:
             raise InvalidArgument(f"a token has 1 to {limits.TOKEN_SCOPES_MAX} scopes")
         for scope in command.scopes:
@@ -155,11 +167,57 @@ def _columns_size(columns: pa.RecordBatch) -> int:
     return size
 
 
+def _published(command: c.Publish) -> None:
+    """What it says of its objects is possible. Whether they are there is found out by looking."""
+    _check_writer(command)
+    blocks = sum(len(uploaded.blocks) for uploaded in command.objects)
+    if (
+        len(command.objects) > limits.PUBLISH_OBJECTS_MAX
+        or blocks > limits.PUBLISH_BLOCKS_MAX
+        or not 0 < len(command.epochs) <= limits.PUBLISH_UPLOADS_MAX
+    ):
+        raise InvalidArgument(
+            f"a publication has at most {limits.PUBLISH_OBJECTS_MAX:,} objects with {limits.PUBLISH_BLOCKS_MAX:,} "
+            f"blocks, of 1 to {limits.PUBLISH_UPLOADS_MAX:,} uploads: publish several times, or write larger blocks"
+        )
+    if any(not 0 < epoch <= _UINT32_MAX for epoch in command.epochs):
+        raise InvalidArgument("the epoch of an upload is what beginning it answered")
+    count = size = 0
+    for uploaded in command.objects:
+        checked_name(uploaded.object)
+        if not (0 < uploaded.size <= _INT64_MAX and 0 <= uploaded.crc <= _UINT32_MAX):
+            raise InvalidArgument(f"object {uploaded.object}: no object has such a size or checksum")
+        for block in uploaded.blocks:
+            _check_block(uploaded.object, block)
+            count += block.count
+            size += block.size
+    if max(count, size) > _INT64_MAX:
+        raise InvalidArgument("a publication has fewer than 2**63 records and bytes")
+
+
+def _check_block(name: str, block: UploadedBlock) -> None:
+    if not (
+        0 <= block.offset <= _INT64_MAX
+        and 0 < block.length <= limits.UPLOADED_BLOCK_BYTES_MAX
+        and 0 <= block.crc <= _UINT32_MAX
+        and 0 < block.count <= limits.BATCH_RECORDS_MAX
+        and 0 <= block.size <= block.length
+    ):
+        raise InvalidArgument(f"object {name}: no block stands at {block.offset} as it is said to")
+    _check_moments(block.least, block.greatest)
+    if block.least > block.greatest:
+        raise InvalidArgument(f"object {name}: the least timestamp of the block at {block.offset} is not the least")
+
+
+def _check_writer(command: c.Append | c.Publish) -> None:
+    if len(command.writer) > limits.WRITER_CHARS_MAX or (command.writer and command.sequence < 0):
+        raise InvalidArgument(f"writer: at most {limits.WRITER_CHARS_MAX} characters, with a sequence from 0 up")
+
+
 def _appended(command: c.Append, client: bytes) -> c.Append:
     _own_request(command.request, client)
     _whole_numbers(command)
-    if len(command.writer) > limits.WRITER_CHARS_MAX or (command.writer and command.sequence < 0):
-        raise InvalidArgument(f"writer: at most {limits.WRITER_CHARS_MAX} characters, with a sequence from 0 up")
+    _check_writer(command)
     if command.payload or command.object or command.offset or command.length or command.row:
         raise InvalidArgument("where the bytes of an append are is not for the client to say")
     return command

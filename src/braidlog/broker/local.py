@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -32,7 +32,9 @@ from braidlog.broker.service import Caller, Feed, Identified, Push, Reply, Servi
 from braidlog.broker.service import Known as Kinned
 from braidlog.broker.standing import Stands, WriterStanding
 from braidlog.broker.tracking import GONE, Stamp, Tracking
+from braidlog.broker.turns import Turns
 from braidlog.embedded.committer import Pending
+from braidlog.embedded.vouching import answer_of, vouch
 from braidlog.embedded.writer import Writer
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
@@ -43,6 +45,8 @@ from braidlog.objects.batch import decode, to_arrow
 from braidlog.wire import messages as m
 
 _log = logging.getLogger("braidlog.server")
+
+Door: TypeAlias = Callable[[Caller, Any, memoryview, Reply], None]
 
 
 class LocalService(Service):
@@ -69,11 +73,12 @@ class LocalService(Service):
         self._cross = Crossing(self._loop)
         self._fetchers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-fetch")
         self._tracking = Tracking()
+        self._turns = Turns()
         self._waiting: deque[Pending] = deque()  # appends that the packer has to make room for
         self._unwatch = writer.watch(lambda: self._cross(self._changed))
-        self._doors: dict[type[Any], Callable[[Caller, Any, memoryview, Reply], None]] = {
-            m.Append: self._append,
-            m.Execute: self._execute,
+        self._doors: dict[type[Any], Door] = {
+            m.Append: self._in_turn(self._append),
+            m.Execute: self._in_turn(self._execute),
             m.Read: self._read,
             m.Locate: self._locate,
             m.PlanRange: self._plan,
@@ -126,6 +131,24 @@ class LocalService(Service):
 
     # --- changing ------------------------------------------------------------------------------------------------
 
+    def _in_turn(self, door: Door) -> Door:
+        """A change of a client, after those that it sent before."""
+
+        def enter(caller: Caller, ask: Any, body: memoryview, reply: Reply) -> None:
+            if not self._turns.held(caller.client):
+                door(caller, ask, body, reply)
+                return
+
+            def go() -> None:
+                try:
+                    door(caller, ask, body, reply)
+                except BraidError as error:
+                    reply(error, None)
+
+            self._turns.enter(caller.client, go)
+
+        return enter
+
     def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
         if ask.block:
             command, columns = admission.block(ask.command, body, caller.client)
@@ -149,7 +172,7 @@ class LocalService(Service):
             self._queue(pending)
         self._slow_down(caller, command)
 
-    def _slow_down(self, caller: Caller, command: c.Append) -> None:
+    def _slow_down(self, caller: Caller, command: c.Append | c.Publish) -> None:
         """A client that writes on forks faster than it may is listened to later."""
         with self._writer.lock:
             log = self._writer.forest.logs.get(command.log)
@@ -172,11 +195,41 @@ class LocalService(Service):
     def _execute(self, caller: Caller, ask: m.Execute, body: memoryview, reply: Reply) -> None:
         del body
         command = admission.change(ask.command, caller.client, self._writer.clock.now_us())
-        if ask.since == NONE and isinstance(command, c.CFork | c.SFork):
+        if ask.since == NONE and isinstance(command, c.CFork | c.SFork | c.Publish):
             self._writer.check_holds(command)
-        self._settle(caller)
+        if isinstance(command, c.Publish):
+            self._vouch(caller, command, ask.since, reply)
+            return
         pending = Pending(_again(command, ask.since))
         pending.then(partial(self._done, reply))
+        self._change(caller, pending)
+
+    def _vouch(self, caller: Caller, command: c.Publish, since: int, reply: Reply) -> None:
+        """Have a thread look whether what it binds is there; what its client sends behind it waits for that."""
+
+        def vouched(found: c.Publish, refusal: BraidError | None) -> None:
+            pending = Pending(_again(found, since), found.weight)
+            pending.then(partial(self._done, lambda answer, _: reply(answer_of(answer, refusal), None)))
+            try:
+                self._change(caller, pending)
+                self._slow_down(caller, found)
+            except BraidError as error:
+                reply(error, None)
+            self._turns.release(caller.client)
+
+        def look() -> None:
+            writer = self._writer
+            self._cross(partial(vouched, *vouch(writer.store, command, writer.aside)))
+
+        self._turns.hold(caller.client)
+        try:
+            self._fetchers.submit(look)
+        except RuntimeError:
+            self._turns.release(caller.client)
+            raise Unavailable("the server is shutting down: ask another one") from None
+
+    def _change(self, caller: Caller, pending: Pending) -> None:
+        self._settle(caller)
         if any(_client_of(waiting) == caller.client for waiting in self._waiting):
             self._waiting.append(pending)  # in the order in which its client sent them
         else:

@@ -30,7 +30,7 @@ from braidlog.wire.faults import fault_of
 _log = logging.getLogger("braidlog.metadata")
 
 _TIMED = (*admission.TIMED, c.Register)
-_BOUND = (*_TIMED, c.Append, c.Promote, c.Squash, c.Drop, c.Trim, c.ForgetConsumer, c.RevokeToken, c.Settle)
+_BOUND = (*_TIMED, c.Append, c.Discard, c.Promote, c.Squash, c.Drop, c.Trim, c.ForgetConsumer, c.RevokeToken, c.Settle)
 
 
 class Member:
@@ -149,8 +149,9 @@ class MetadataService(LocalService):
         """Whoever waits for a decision may try often: what is blocked now, and is all there is, writes nothing."""
         *rest, last = commands
         asked = last.command if isinstance(last, c.Again) else last
-        if isinstance(asked, c.Append | c.CFork | c.SFork) and all(isinstance(command, c.Settle) for command in rest):
-            assert isinstance(last, c.Append | c.CFork | c.SFork | c.Again)
+        held = isinstance(asked, c.Append | c.Publish | c.CFork | c.SFork)
+        if held and all(isinstance(command, c.Settle) for command in rest):
+            assert isinstance(last, c.Append | c.Publish | c.CFork | c.SFork | c.Again)
             try:
                 self._writer.check_holds(last)
             except BraidError as refusal:
@@ -219,4 +220,6 @@ class MetadataService(LocalService):
 
 def _size(command: c.Command) -> int:
     inner = command.command if isinstance(command, c.Again) else command
+    if isinstance(inner, c.Publish):
+        return inner.weight
     return len(inner.payload) + 256 if isinstance(inner, c.Append) else 256

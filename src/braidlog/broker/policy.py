@@ -211,6 +211,9 @@ LOOKS: Final[dict[type, str]] = {
 }
 COMMANDS: Final[dict[type, str]] = {  # those on one log; forks, squashing, promoting and creating need more than a verb
     c.Append: APPEND,
+    c.Upload: APPEND,
+    c.Publish: APPEND,
+    c.Discard: APPEND,
     c.Renew: PROMOTE,
     c.Commit: CONSUME,
     c.ForgetConsumer: CONSUME,

@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -29,14 +28,15 @@ from braidlog.broker.link import MetadataLink
 from braidlog.broker.pace import Pace
 from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service
 from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
+from braidlog.broker.turns import Turns
 from braidlog.embedded.clock import Clock, SystemClock
+from braidlog.embedded.vouching import answer_of, vouch
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotPermitted, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.cache import BlockCache
-from braidlog.objects.files import OsFiles
-from braidlog.objects.locations import is_location, open_store
-from braidlog.objects.store import FileStore, Store, object_name
+from braidlog.objects.locations import is_location, store_at
+from braidlog.objects.store import Store, object_name
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
@@ -99,6 +99,7 @@ class BrokerService(Service):
         self._workers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-broker")
         self._tracking = Tracking()
         self._awaited: dict[int, Call] = {}
+        self._turns = Turns()
         self._gathering = Gathering()
         self._going = False
         self._epoch = NONE
@@ -143,7 +144,7 @@ class BrokerService(Service):
     def _connected(self, welcome: m.Welcome) -> None:
         if welcome.objects is not None and (self._store is None or welcome.objects != self.objects):
             try:
-                self._store = _store_at(welcome.objects)
+                self._store = store_at(welcome.objects)
                 self._refusal = None
                 if self._aside is None and is_location(welcome.objects):
                     self._aside = ThreadPoolExecutor(limits.STORE_READERS, thread_name_prefix="braidlog-reader")
@@ -214,14 +215,8 @@ class BrokerService(Service):
 
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         try:
-            if isinstance(request, m.Append):
-                self._append(caller, request, body, reply)
-            elif isinstance(request, m.Execute):
-                command = admission.change(request.command, caller.client, self._clock.now_us())
-                if isinstance(command, c.Promote | c.Squash | c.Drop | c.Trim) and command.log not in self._kin:
-                    self.link.call(m.Kinship(command.log), partial(self._know, command.log))  # so that it has a name
-                self._settle(caller)
-                self._gather(Item(command, 256, partial(_answer, reply), since=_since(caller, request)))
+            if isinstance(request, m.Append | m.Execute):
+                self._turns.enter(caller.client, partial(self._change, caller, request, body, reply, caller.seen))
             elif isinstance(request, m.Read):
                 self.read(request, reply, behind=caller.seen > self.link.seen)
             elif isinstance(request, _PASSED_ON):
@@ -254,7 +249,55 @@ class BrokerService(Service):
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
+    def _change(self, caller: Caller, request: m.Append | m.Execute, body: memoryview, reply: Reply, seen: int) -> None:
+        """`seen` is what the client had seen when it sent this, which may have waited for its turn since."""
+        since = _since(seen, request)
+        try:
+            if isinstance(request, m.Append):
+                self._append(caller, request, body, reply, since)
+            else:
+                self._execute(caller, request, reply, since)
+        except BraidError as error:
+            reply(error, None)
+
+    def _execute(self, caller: Caller, ask: m.Execute, reply: Reply, since: int) -> None:
+        command = admission.change(ask.command, caller.client, self._clock.now_us())
+        if isinstance(command, c.Publish):
+            self._vouch(caller, command, reply, since)
+            return
+        if isinstance(command, c.Promote | c.Squash | c.Drop | c.Trim) and command.log not in self._kin:
+            self.link.call(m.Kinship(command.log), partial(self._know, command.log))  # so that it has a name
+        self._settle(caller)
+        self._gather(Item(command, 256, partial(_answer, reply), since=since))
+
+    def _vouch(self, caller: Caller, command: c.Publish, reply: Reply, since: int) -> None:
+        """Have a thread look whether what it binds is there; what its client sends behind it waits for that."""
+        store = self._store
+        if store is None:
+            raise Unavailable("this broker does not know yet where objects are: try again soon")
+
+        def vouched(found: c.Publish, refusal: BraidError | None) -> None:
+            def done(result: c.Result | BraidError) -> None:
+                if isinstance(result, c.Appended) and result.block != NONE:
+                    self._count(result.count, command.size)
+                _answer(reply, answer_of(result, refusal))
+
+            self._settle(caller)
+            self._gather(Item(found, found.weight + 256, done, since=since))
+            self._slow_down(caller, found)
+            self._turns.release(caller.client)
+
+        def look() -> None:
+            self._cross(partial(vouched, *vouch(store, command, self._aside)))
+
+        self._turns.hold(caller.client)
+        try:
+            self._workers.submit(look)
+        except RuntimeError:
+            self._turns.release(caller.client)
+            raise Unavailable("the broker is shutting down: ask another one") from None
+
+    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply, since: int) -> None:
         columns: pa.RecordBatch | None = None
         if ask.block:
             command, columns = admission.block(ask.command, body, caller.client)
@@ -263,24 +306,25 @@ class BrokerService(Service):
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)
-        self._gather(
-            Item(command, command.size + 256, partial(self._appended, command, reply), columns, _since(caller, ask))
-        )
+        self._gather(Item(command, command.size + 256, partial(self._appended, command, reply), columns, since))
         self._slow_down(caller, command)
 
     def _appended(self, command: c.Append, reply: Reply, result: c.Result | BraidError) -> None:
         if isinstance(result, c.Appended) and result.block != NONE:  # not one that was there before
-            self._appends.batches.add()
-            self._appends.records.add(command.count)
-            self._appends.bytes.add(command.size)
+            self._count(command.count, command.size)
         _answer(reply, result)
+
+    def _count(self, records: int, size: int) -> None:
+        self._appends.batches.add()
+        self._appends.records.add(records)
+        self._appends.bytes.add(size)
 
     def _settle(self, caller: Caller) -> None:
         settlement = caller.settlement()
         if settlement is not None:
             self._gather(Item(settlement, 64, lambda _: None))
 
-    def _slow_down(self, caller: Caller, command: c.Append) -> None:
+    def _slow_down(self, caller: Caller, command: c.Append | c.Publish) -> None:
         """A client that writes on forks faster than it may is listened to later."""
         kin = self._kin.get(command.log)
         if kin is None:
@@ -499,15 +543,10 @@ class BrokerService(Service):
                 self._await(log, stamp)
 
 
-def _store_at(objects: str) -> Store:
-    """Where the metadata says that objects are: a folder, or a store elsewhere."""
-    return open_store(objects) if is_location(objects) else FileStore(OsFiles(Path(objects).parent))
-
-
-def _since(caller: Caller, request: m.Append | m.Execute) -> int:
+def _since(seen: int, request: m.Append | m.Execute) -> int:
     """What its client had seen when it first sent this. It may have lost patience with us by the time when this is
     bound, and have its answer from another broker: so we never say that it is new, only since when it can be there."""
-    return caller.seen if request.since == NONE else request.since
+    return seen if request.since == NONE else request.since
 
 
 def _answer(reply: Reply, result: c.Result | BraidError) -> None:

@@ -129,15 +129,17 @@ class GroupedBackend(Backend):
         found = _found(self._groups[own], name)
         if found is not None:
             return _number(own, found)
-        others = [
-            _number(group, log)
-            for group, backend in enumerate(self._groups)
-            if group != own and (log := _found(backend, name)) is not None
-        ]
+        others: list[int] = []
+        into = ""
+        for group, backend in enumerate(self._groups):
+            try:
+                others.append(_number(group, backend.find(name)))
+            except NotFound as error:
+                into = into or error.into
         if len(others) > 1:
             raise InvalidArgument(f"there are {len(others)} forks called {name!r}, of logs of different groups")
         if not others:
-            raise NotFound(f"there is no log {name!r}")
+            raise NotFound(f"there is no log {name!r}" + (f": it was promoted into {into!r}" if into else ""), into=into)
         return others[0]
 
     def listing(self) -> list[tuple[int, str]]:
@@ -172,6 +174,10 @@ class GroupedBackend(Backend):
     def consumers(self, log_id: int) -> list[Consumer]:
         backend, local = self._at(log_id)
         return backend.consumers(local)
+
+    def objects_of(self, log_id: int) -> str | None:
+        backend, local = self._at(log_id)
+        return backend.objects_of(local)
 
     def outcome(self, request: bytes, request_id: str, kept: Kept | None = None) -> Outcome:
         missing: NotFound | None = None

@@ -10,7 +10,7 @@ from typing import overload
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.client import appends, arguments
+from braidlog.client import appends, arguments, publications
 from braidlog.client.appends import Ack
 from braidlog.client.arguments import Headers, Moment, Value
 from braidlog.client.cursor import Start, cursor_at
@@ -19,7 +19,7 @@ from braidlog.client.subscription import Subscription
 from braidlog.client.ticket import Receipt, Ticket
 from braidlog.client.waiting import Deadline, nothing_yet, patience, patiently
 from braidlog.errors import InvalidArgument, OutOfRange
-from braidlog.facts import Ancestor, Consumer, Diff, Info, Plan
+from braidlog.facts import Ancestor, Consumer, Diff, Info, Plan, Upload, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
@@ -126,6 +126,35 @@ class Log:
         self._session.outstanding.take(command.size, deadline.left)
         pending = appends.queue(self._session, command, batch, lambda _: None)
         return Ticket(backend, Receipt(backend, pending, command.request, single=single))
+
+    def upload(self, *, ttl: float | timedelta = limits.UPLOAD_TTL_S) -> Upload:
+        """Begin to write objects for this log to the store, past every server: see `braidlog.bulk.ObjectWriter`.
+
+        What comes back can be sent to other processes; several may write with one upload. Nothing of it is seen before
+        `publish`, and what is not published within `ttl` seconds is deleted.
+        """
+        return publications.begin(self._session, self._id, self._name, ttl)
+
+    def publish(
+        self,
+        objects: Iterable[UploadedObject],
+        *,
+        uploads: Iterable[Upload] = (),
+        expected_tail: int | None = None,
+        writer: str | None = None,
+        sequence: int | None = None,
+        wait: float | None = None,
+    ) -> range | None:
+        """Append everything in these objects, in this order, as one atomic batch, and return its positions.
+
+        It ends the uploads that the objects are of, and those in `uploads`: whatever else was written with them is
+        deleted. For the other arguments, and when None is returned, see `append`.
+        """
+        return publications.publish(self._session, self._id, objects, uploads, expected_tail, writer, sequence, wait)
+
+    def discard(self, upload: Upload) -> None:
+        """End an upload that nobody will publish; what was written with it is deleted. One that ended is fine."""
+        publications.discard(self._session, self._id, upload)
 
     def _append(
         self,

@@ -49,7 +49,7 @@ class WriterMeasures:
                     batches += 1
                     records += answer.count
                     append = command.command if type(command) is _AGAIN else command
-                    size += append.size  # type: ignore[union-attr]
+                    size += append.size  # type: ignore[union-attr] # of an append or a publication
             elif census is not None:
                 census.take(command, answer)
         if batches:

@@ -1,13 +1,14 @@
 """Objects in a store that nobody registered, and that nobody ever can.
 
-Their names tell the epoch they were stored in. The present writer's epoch, and those of admitted uploaders, may still
-register theirs; all others are over.
+Their names tell the epoch they were stored in. The present writer's epoch, those of admitted uploaders, and uploads
+that live may still register theirs; all others are over.
 """
 
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgument
 from braidlog.forest.space import Space
+from braidlog.forest.uploads import epoch_of
 from braidlog.objects.store import Store
 
 
@@ -16,16 +17,19 @@ def sweep(space: Space, store: Store) -> None:
 
     What is of a later epoch than any that it knows of belongs to whoever took over since, and is left alone.
     """
-    if not space.admitted:  # else their puts may be under way
-        store.sweep_unfinished()
-    sweep_stored(space, store, space.newest_epoch, {space.epoch, *space.admitted})
+    sweep_stored(space, store, space.newest_epoch, space.current_epochs)
 
 
 def sweep_stored(space: Space, store: Store, newest: int, current: set[int]) -> None:
-    """The same for whole objects only, at any time: what is of a `current` epoch, or of one that begins while this
-    lasts and so is above the `newest` that there was, stays."""
+    """The same at any time: what is of a `current` epoch, or of one that begins while this lasts and so is above the
+    `newest` that there was, stays. Puts of theirs may be under way."""
+
+    def over(name: str) -> bool:
+        return epoch_of(name) <= newest and epoch_of(name) not in current
+
+    store.sweep_unfinished(over)
     for name in store.list(besides=space.objects):
-        if epoch_of(name) <= newest and epoch_of(name) not in current:
+        if over(name):
             store.delete(name)
 
 
@@ -43,14 +47,9 @@ def refuse_if_behind(space: Space, store: Store) -> None:
 
 def sweep_epoch(space: Space, store: Store, epoch: int) -> list[str]:
     """Remove what one uploader left that was retired; answers the names of the objects."""
-    if epoch == space.epoch or epoch in space.admitted:
+    if epoch in space.current_epochs:
         raise InvalidArgument(f"epoch {epoch} is not over, and its objects may yet be registered: retire it first")
     left = [name for name in store.list() if epoch_of(name) == epoch and name not in space.objects]
     for name in left:
         store.delete(name)
     return left
-
-
-def epoch_of(name: str) -> int:
-    """The epoch that an object was stored in."""
-    return int(name.partition("-")[0], 16)

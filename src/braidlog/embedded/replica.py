@@ -74,6 +74,7 @@ class Replica:
         self.folder = folder
         self.cache: BlockCache[pa.RecordBatch | Batch] = BlockCache(limits.CACHE_BYTES)
         self.littered = True  # something may have become unreachable since the last collection
+        self.forsaken = False  # an upload ended, and may have left objects that nobody registered
         self.version = 0
         distant = isinstance(store, BlobStore)
         self._readers = ThreadPoolExecutor(
@@ -103,12 +104,19 @@ class Replica:
                 self.inline_bytes += len(command.payload)
             elif command.object and not (isinstance(answer, c.Appended) and answer.block != NONE):
                 self.littered = True  # refused or a repetition: its object was stored for nothing
+        elif isinstance(command, c.Publish | c.Discard):
+            self.forsaken = True
         elif isinstance(answer, c.Collected):
             for block in answer.blocks:
                 self.inline_bytes -= len(self.payloads.pop(block, b""))
         elif isinstance(command, c.Squash | c.Drop | c.Expire | c.Trim | c.Retain | c.Promote | c.Relocate):
             self.littered = True
         return answer
+
+    def objects_of(self, log_id: int) -> str | None:
+        """Where the objects of a log are, for those who read or write them by themselves; None if nobody else can."""
+        del log_id
+        return self.folder
 
     def _announce(self) -> None:
         with self._changed:

@@ -73,6 +73,27 @@ class Upkeep:
             _log.info(Event("expire", log=log, name=name))
         return bool(overdue)
 
+    def end_uploads(self) -> bool:
+        """End uploads whose time is over, or whose log is."""
+        writer = self._writer
+        with writer.lock:
+            forest = writer.forest
+            overdue = forest.space.uploads.overdue(writer.clock.now_us(), forest.logs)
+        writer.execute_together([c.Discard(log, epoch) for log, epoch in overdue])
+        for log, epoch in overdue:
+            _log.info(Event("upload_over", log=log, epoch=epoch))
+        return bool(overdue)
+
+    def sweep(self) -> bool:
+        """Delete what ended uploads left in the store. It looks at all that is there, which may take long."""
+        self._writer.forsaken = False  # first: what ends meanwhile is for the next time
+        try:
+            self._writer.sweep_stored()
+        except BaseException:
+            self._writer.forsaken = True
+            raise
+        return True
+
     def retain(self) -> bool:
         """Trim logs that keep only so much, or only so long."""
         writer = self._writer
@@ -203,6 +224,8 @@ class Keeper:
         self._packed_at = writer.clock.monotonic_s()
         self._idle_since = writer.clock.monotonic_s()
         self._seen = writer.version
+        self._swept_at = writer.clock.monotonic_s()
+        self._sweeping: threading.Thread | None = None
         writer.on_full = self._wake.set
         self.upkeep.expire()
         self._thread = threading.Thread(target=self._run, name="braidlog-keeper", daemon=True)
@@ -216,6 +239,8 @@ class Keeper:
         if self._thread.is_alive():  # it waits for a store, which tries nothing again once it is closed
             self._writer.store.close()
             self._thread.join()
+        if self._sweeping is not None:
+            self._sweeping.join(limits.SHUTDOWN_GRACE_S)
         # A store that does not answer is not waited for once more: what rides inline is in the log, and stays there.
         if self._writer.committer.failure is None and "pack" not in self._writer.failing:
             self._try(self.upkeep.pack)
@@ -237,6 +262,8 @@ class Keeper:
             self._try(upkeep.pack)
             self._packed_at = writer.clock.monotonic_s()
             self._try(upkeep.expire)  # whoever waits for a decision does not wait for a slow store too
+        self._try(upkeep.end_uploads)
+        self._sweep_when_due(now)
         self._try(upkeep.retain)
         self._try(upkeep.collect)
         if writer.version != self._seen:
@@ -249,6 +276,17 @@ class Keeper:
         if writer.checkpoint_due():
             self._try(upkeep.pack)
             self._try(self._checkpoint)
+
+    def _sweep_when_due(self, now: float) -> None:
+        """In a thread of its own: nobody whose lease is to end waits until a large store was looked through."""
+        if self._sweeping is not None and self._sweeping.is_alive():
+            return
+        if now - self._swept_at >= (limits.SWEEP_S if self._writer.forsaken else limits.SWEEP_IDLE_S):
+            self._swept_at = now
+            self._sweeping = threading.Thread(
+                target=self._try, args=(self.upkeep.sweep,), name="braidlog-sweep", daemon=True
+            )
+            self._sweeping.start()
 
     def _checkpoint(self) -> bool:
         self._writer.checkpoint()

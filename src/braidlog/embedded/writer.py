@@ -23,7 +23,8 @@ from braidlog.embedded.clock import Clock
 from braidlog.embedded.committer import Committer, Pending
 from braidlog.embedded.measures import WriterMeasures
 from braidlog.embedded.replica import COMMANDS, Replica, closed
-from braidlog.errors import BraidError, Corrupt, Unavailable
+from braidlog.embedded.vouching import vouch
+from braidlog.errors import BraidError, Corrupt, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.machine import Forest
 from braidlog.forest.state import freeze, thaw
@@ -96,11 +97,22 @@ class Writer(Replica):
     def execute(self, command: c.Command) -> c.Result:
         """Make one command durable, apply it, and answer; errors are raised."""
         self.check_open()
-        if isinstance(command, c.CFork | c.SFork):
+        if isinstance(command, c.CFork | c.SFork | c.Publish):
             self.check_holds(command)
+        if isinstance(command, c.Publish):
+            return self._publish(command)
         pending = Pending(command)
         self.committer.carry_out(pending)
         return pending.result()
+
+    def _publish(self, command: c.Publish) -> c.Result:
+        vouched, refusal = vouch(self.store, command, self.aside)
+        pending = Pending(vouched, vouched.weight)
+        self.committer.carry_out(pending)
+        try:
+            return pending.result()
+        except InvalidArgument as error:
+            raise refusal or error from None
 
     def append(self, command: c.Append, batch: Batch) -> c.Appended:
         """Append a batch and wait for its position."""
@@ -134,7 +146,7 @@ class Writer(Replica):
         payload = encode(batch)
         return Pending(msgspec.structs.replace(command, payload=payload), len(payload))
 
-    def check_holds(self, command: c.Append | c.CFork | c.SFork | c.Again) -> None:
+    def check_holds(self, command: c.Append | c.Publish | c.CFork | c.SFork | c.Again) -> None:
         """Refuse what is blocked without writing anything: who waits for a decision may try often."""
         with self.lock:
             self.forest.check_holds(command)
@@ -255,7 +267,7 @@ class Writer(Replica):
         with directory.storage("remove what was never registered"):
             with self.lock:
                 space = self.forest.space
-                newest, current = space.newest_epoch, {space.epoch, *space.admitted}
+                newest, current = space.newest_epoch, space.current_epochs
             orphans.sweep_stored(space, self.store, newest, current)
 
     def close(self) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
+from braidlog.facts import UploadedObject
+
 NONE: Final = -1  # an integer field that was not given
 
 if TYPE_CHECKING:
@@ -62,6 +64,50 @@ class Append(Struct, tag="append", array_like=True, frozen=True):
     sequence: int = NONE
     request: bytes = b""
     row: int = 0  # where in the object's block it begins: appends of one log may share a block
+
+
+class Upload(Struct, tag="upload", array_like=True, frozen=True):
+    """An epoch for somebody who will store objects for one log and publish them. Answers the epoch."""
+
+    log: int
+    now: int
+    ttl_us: int
+    request: bytes = b""
+
+
+class Publish(Struct, tag="publish", array_like=True, frozen=True):
+    """Append the blocks of these objects, in this order, as one atomic batch, and end the uploads that they are of.
+
+    Every object is of one of `epochs`, which are uploads of this log and live, and was never registered. Nothing looks
+    into the objects: whoever sends this has made sure that they are in the store.
+    """
+
+    log: int
+    objects: list[UploadedObject]
+    epochs: list[int]
+    now: int
+    expected_tail: int = NONE
+    writer: str = ""
+    sequence: int = NONE
+    request: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys, values and headers."""
+        return sum(block.size for uploaded in self.objects for block in uploaded.blocks)
+
+    @property
+    def weight(self) -> int:
+        """About the bytes that it takes in a frame."""
+        return 64 * (len(self.objects) + sum(len(uploaded.blocks) for uploaded in self.objects) + len(self.epochs))
+
+
+class Discard(Struct, tag="discard", array_like=True, frozen=True):
+    """End an upload of the log: its time is over, or nobody will publish it. One that ended is fine."""
+
+    log: int
+    epoch: int
+    request: bytes = b""
 
 
 class CFork(Struct, tag="cfork", array_like=True, frozen=True):
@@ -269,6 +315,9 @@ Command = (
     Opened
     | Create
     | Append
+    | Upload
+    | Publish
+    | Discard
     | CFork
     | SFork
     | Promote

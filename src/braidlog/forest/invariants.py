@@ -111,8 +111,11 @@ def _space(forest: Forest) -> Iterator[str]:
                 yield "a segment with inline runs is not watched, so packing would miss it"
             if any(b in space.inline for b in segment.block[: segment.settled]):
                 yield "a settled run stands inline"
-    if space.epoch in space.admitted or max((space.epoch, *space.admitted)) > space.newest_epoch:
-        yield f"epochs {space.epoch} and {list(space.admitted)} are not all different, up to {space.newest_epoch}"
+    epochs = [space.epoch, *space.admitted, *space.uploads.by_epoch]
+    if len(set(epochs)) < len(epochs) or max(epochs) > space.newest_epoch:
+        yield f"epochs {epochs} are not all different, up to {space.newest_epoch}"
+    if len(space.uploads.by_epoch) > limits.UPLOADS_MAX:
+        yield f"{len(space.uploads.by_epoch)} uploads live"
 
 
 def _windows(forest: Forest) -> Iterator[str]:

@@ -35,7 +35,7 @@ from braidlog.forest.tails import reach
 from braidlog.forest.tokens import Tokens
 from braidlog.forest.windows import Windows
 
-_NOTED = frozenset({c.Append, c.Again})  # see to it themselves that their outcome is remembered
+_NOTED = frozenset({c.Append, c.Publish, c.Again})  # see to it themselves that their outcome is remembered
 
 
 class End(NamedTuple):
@@ -68,6 +68,9 @@ class Forest:
         self.deadlines: list[tuple[int, int]] = []  # a heap of (time, log); may name dead or renewed logs
         self._doors: dict[type[Any], Callable[[Any], c.Result]] = {
             c.Append: self._append,
+            c.Upload: self._upload,
+            c.Publish: self._publish,
+            c.Discard: self._discard,
             c.Opened: self._opened,
             c.Create: self._create,
             c.CFork: self._cfork,
@@ -136,14 +139,14 @@ class Forest:
             raise Gone(f"log number {log_id} ended long ago: open another by its name")
         raise NotFound(f"there is no log number {log_id}")
 
-    def check_holds(self, command: c.Append | c.CFork | c.SFork | c.Again) -> None:
+    def check_holds(self, command: c.Append | c.Publish | c.CFork | c.SFork | c.Again) -> None:
         """Raise what `apply` would answer if a hold, or something else for good, stands in the way now."""
         if self.recall(command.request) is not None:
             return
         if isinstance(command, c.Again):
             self.windows.check_new(command.request, command.since, self.applied)
             inner = command.command
-            if not isinstance(inner, c.Append | c.CFork | c.SFork):
+            if not isinstance(inner, c.Append | c.Publish | c.CFork | c.SFork):
                 return
             command = inner
         log = self.live(command.log)
@@ -157,6 +160,10 @@ class Forest:
     def by_name(self, name: str) -> Log:
         log = self.names.get(name)
         if log is None:
+            end = next((end for end in reversed(self.ends.values()) if end.name == name), None)
+            into = "" if end is None else self.ends_into(end)
+            if into:
+                raise NotFound(f"there is no log named {name!r}: it was promoted into {into!r}, go on there", into=into)
             raise NotFound(f"there is no log named {name!r}: `logs()` lists those there are, `create` makes one")
         return log
 
@@ -282,20 +289,10 @@ class Forest:
         log = self.live(command.log)
         if command.count <= 0:
             raise InvalidArgument("an append needs at least one record")
-        if command.writer:
-            written = log.writers.get(command.writer)
-            if written is not None and command.sequence <= written.sequence:
-                if command.sequence == written.sequence:
-                    return repeat(written.outcome)
-                raise ConditionFailed(
-                    f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
-                    f"to {command.sequence}: that append was taken before"
-                )
-        tail = forks.appendable(log).tail
-        if command.expected_tail != NONE and command.expected_tail != tail:
-            raise ConditionFailed(
-                f"log {log.name!r} ends at {tail}, not at {command.expected_tail}: nothing was appended"
-            )
+        before = self._written_before(command, log) if command.writer else None
+        if before is not None:
+            return before
+        tail = self._appendable(command, log)
         space = self.space
         if command.object:
             space.require(command.object)
@@ -306,17 +303,65 @@ class Forest:
         segment = log.view.index.append(tail, command.count, command.size, block, 0, command.least, command.greatest)
         if not command.object:
             space.watch(segment, log)
-        log.own += command.count
-        log.own_size += command.size
+        return self._bound(command, log, tail, command.count, command.size, block)
+
+    def _publish(self, command: c.Publish) -> c.Result:
+        log = self.live(command.log)
+        before = self._written_before(command, log) if command.writer else None
+        if before is not None:
+            return before
+        if not command.objects:
+            raise InvalidArgument("a publication needs at least one object")
+        tail = self._appendable(command, log)
+        self.space.uploads.check(command, self.space.objects)
+        numbers = self.space.publish(command)
+        index = log.view.index
+        at, size = tail, 0
+        blocks = (block for uploaded in command.objects for block in uploaded.blocks)
+        for number, block in zip(numbers, blocks, strict=True):
+            index.append(at, block.count, block.size, number, 0, block.least, block.greatest)
+            at += block.count
+            size += block.size
+        return self._bound(command, log, tail, at - tail, size, numbers[0])
+
+    def _written_before(self, command: c.Append | c.Publish, log: Log) -> c.Appended | None:
+        """What the same sequence of the same writer was answered; one that is lower is refused."""
+        written = log.writers.get(command.writer)
+        if written is None or command.sequence > written.sequence:
+            return None
+        if command.sequence == written.sequence:
+            return repeat(written.outcome)
+        raise ConditionFailed(
+            f"writer {command.writer!r} is at sequence {written.sequence} on {log.name!r} and cannot go back "
+            f"to {command.sequence}: that append was taken before",
+            sequence=written.sequence,
+        )
+
+    @staticmethod
+    def _appendable(command: c.Append | c.Publish, log: Log) -> int:
+        """The tail, if something can be appended there and that is where it is expected."""
+        tail = forks.appendable(log).tail
+        if command.expected_tail != NONE and command.expected_tail != tail:
+            raise ConditionFailed(
+                f"log {log.name!r} ends at {tail}, not at {command.expected_tail}: nothing was appended"
+            )
+        return tail
+
+    def _bound(
+        self, command: c.Append | c.Publish, log: Log, tail: int, count: int, size: int, block: int
+    ) -> c.Appended:
+        """Its runs are in the index: count them, and remember what it is answered."""
+        log.own += count
+        log.own_size += size
         tour = log.tree.tour
         if tour is not None:
-            tour.add(log, command.count, 0)
+            tour.add(log, count, 0)
         withheld = bool(log.promotables)
         if command.request or command.writer:
-            self._note(command, log, Outcome(command.request, log.id, tail, command.count, withheld))
-        return c.Appended(log.id, tail, command.count, block, withheld)
+            self._note(command, log, Outcome(command.request, log.id, tail, count, withheld))
+        return c.Appended(log.id, tail, count, block, withheld)
 
-    def _note(self, command: c.Append, log: Log, outcome: Outcome) -> None:
+    def _note(self, command: c.Append | c.Publish, log: Log, outcome: Outcome) -> None:
         if outcome.withheld:
             log.withheld.append(outcome)
             if command.request:
@@ -441,9 +486,21 @@ class Forest:
         self.windows.check_new(command.request, command.since, self.applied)
         inner = command.command
         result = self._doors[type(inner)](inner)
-        if type(inner) is not c.Append:
+        if type(inner) not in _NOTED:
             self._remember(command.request, result)
         return result
+
+    def _upload(self, command: c.Upload) -> c.Result:
+        self.live(command.log)
+        if command.ttl_us <= 0:
+            raise InvalidArgument(f"an upload cannot last for {command.ttl_us} microseconds: give it some time")
+        return c.Done(self.space.upload(command))
+
+    def _discard(self, command: c.Discard) -> c.Result:
+        if not 0 < command.epoch <= self.space.newest_epoch:
+            raise InvalidArgument(f"there never was an upload {command.epoch}")
+        self.space.uploads.end(command.log, command.epoch)  # the log may be gone: its uploads are to end all the same
+        return c.Done()
 
     def _admit(self, command: c.Admit) -> c.Result:
         return c.Done(self.space.admit(command.now))

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from braidlog.errors import ConditionFailed, InvalidArgument
-from braidlog.forest.commands import NONE, Pack, Register, Relocate
+from braidlog.forest.commands import NONE, Pack, Publish, Register, Relocate, Upload
 from braidlog.forest.index import Segment
 from braidlog.forest.log import Log, View
+from braidlog.forest.uploads import Living, Uploads
 
 _FAR = 1 << 62
 
@@ -50,6 +51,7 @@ class Space:
         self.epoch = 0  # the writer's
         self.newest_epoch = 0  # ever given, to a writer or to an uploader
         self.admitted: dict[int, int] = {}  # epochs of uploaders beside the writer, and when they were admitted
+        self.uploads = Uploads()
         self.next_block = 1
         self.inline: dict[int, tuple[int, int]] = {}  # block -> (log, rows), in order of appending
         self.places: dict[int, Place] = {}
@@ -72,6 +74,31 @@ class Space:
         if epoch == self.epoch or not 0 < epoch <= self.newest_epoch:
             raise InvalidArgument(f"epoch {epoch} was not given to an uploader: retire what admit answered")
         self.admitted.pop(epoch, None)
+
+    def upload(self, command: Upload) -> int:
+        """An epoch for one upload."""
+        self.uploads.check_room()
+        self.newest_epoch += 1
+        self.uploads.by_epoch[self.newest_epoch] = Living(command.log, command.now + command.ttl_us)
+        return self.newest_epoch
+
+    def publish(self, command: Publish) -> list[int]:
+        """Register the objects and end their uploads; answers the blocks. What was checked before cannot fail."""
+        blocks: list[int] = []
+        for uploaded in command.objects:
+            self.objects[uploaded.object] = Object(uploaded.size, uploaded.crc, command.now)
+            blocks += [
+                self.add_placed(Place(uploaded.object, block.offset, block.length, block.crc, 0, command.log))
+                for block in uploaded.blocks
+            ]
+        for epoch in command.epochs:
+            self.uploads.end(command.log, epoch)
+        return blocks
+
+    @property
+    def current_epochs(self) -> set[int]:
+        """Whose objects may yet be registered."""
+        return {self.epoch, *self.admitted, *self.uploads.by_epoch}
 
     def register(self, command: Register) -> None:
         if command.epoch != self.epoch and command.epoch not in self.admitted:

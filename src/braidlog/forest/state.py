@@ -29,6 +29,7 @@ from braidlog.forest.machine import End, Forest
 from braidlog.forest.space import Object, Place
 from braidlog.forest.tails import Tour
 from braidlog.forest.tokens import Token
+from braidlog.forest.uploads import Living
 from braidlog.forest.windows import Window, Windows
 
 VERSION = 3
@@ -134,6 +135,7 @@ class _State(msgspec.Struct, array_like=True):
     tokens: list[tuple[str, bytes, list[str], int, int]] = []  # name, digest, scopes, created, expires
     tokens_ever: int = 0
     outcomes_lost_at: int = NONE
+    uploads: list[tuple[int, int, int]] = []  # epoch, log, expires
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -217,6 +219,7 @@ class _Freezer:
             [(t.name, t.digest, list(t.scopes), t.created, t.expires) for t in forest.tokens.by_name.values()],
             forest.tokens.ever,
             forest.windows.lost_at,
+            [(epoch, *living) for epoch, living in space.uploads.by_epoch.items()],
         )
 
     def _log(self, log: Log) -> _Log:
@@ -369,6 +372,7 @@ class _Thawer:
         space = forest.space
         space.next_block, space.epoch = state.next_block, state.epoch
         space.newest_epoch, space.admitted = max(state.epoch, state.newest_epoch), state.admitted
+        space.uploads.by_epoch = {epoch: Living(*rest) for epoch, *rest in state.uploads}
         space.inline = {block: (log, rows) for block, log, rows in state.inline}
         space.places = {row[0]: Place(*row[1:]) for row in state.places}
         space.objects = {name: Object(*rest) for name, *rest in state.objects}

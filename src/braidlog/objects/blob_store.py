@@ -6,7 +6,7 @@ Two directories would give the same names, and each would sweep away what it doe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ class BlobStore(Store):
         names = (key.removeprefix(self._under) for key in self._blobs.list(self._under))
         return [name for name in names if is_object_name(name) and name not in besides]
 
-    def sweep_unfinished(self) -> None:
+    def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
         """There is nothing: an object goes there in one piece, and is there or not."""
 
     def close(self) -> None:

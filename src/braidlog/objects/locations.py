@@ -11,13 +11,16 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from braidlog import limits
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.objects.blob_store import BlobStore
+from braidlog.objects.files import OsFiles
 from braidlog.objects.remote_blobs import RemoteBlobs
+from braidlog.objects.store import FileStore, Store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -149,6 +152,11 @@ def open_store(url: str) -> BlobStore:
     """The objects that are kept there: what a reader needs, who was told the URL by a plan or a server."""
     location = parse(url)
     return BlobStore(open_blobs(location), location.prefix)
+
+
+def store_at(objects: str, *, shared: bool = False) -> Store:
+    """Where somebody was told that objects are: a folder, or a store elsewhere. `shared`: see FileStore."""
+    return open_store(objects) if is_location(objects) else FileStore(OsFiles(Path(objects).parent), shared=shared)
 
 
 def _shown(url: str) -> str:

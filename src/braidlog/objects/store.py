@@ -51,8 +51,8 @@ class Store(Protocol):
     def list(self, besides: Container[str] = ()) -> list[str]:
         """The names of all objects but those, sorted."""
 
-    def sweep_unfinished(self) -> None:
-        """Remove what puts that never ended left behind. Only while no put is under way."""
+    def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
+        """Remove what puts left behind that never ended, of the names that are `over`: no put of those is to end."""
 
     def close(self) -> None:
         """Let go of what the store holds open."""
@@ -68,10 +68,14 @@ class FileStore(Store):
 
     Handles of objects read lately are kept open. So an object that another process deletes stays readable
     here until its handle is closed, which happens once enough others were read.
+
+    `shared`: other processes may put objects of the same names. Then one of those that put a name at the same time
+    gets it, and what a killed one left unfinished keeps the name taken.
     """
 
-    def __init__(self, files: Files, *, handles: int = _HANDLES_KEPT) -> None:
+    def __init__(self, files: Files, *, handles: int = _HANDLES_KEPT, shared: bool = False) -> None:
         self._files = files
+        self._shared = shared
         self._handles_max = handles
         self._lock = threading.Lock()
         self._named = _SharedSync(lambda: files.sync_dir(FOLDER))
@@ -81,11 +85,17 @@ class FileStore(Store):
         path = _path(name)
         unfinished = f"{FOLDER}/{_UNFINISHED}{name}"
         self._files.make_dir(FOLDER)
-        if self._files.exists(path):
-            raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
+        if not self._shared:
+            self._check_free(path)
+        file = self._begin(unfinished)
         left_over = unfinished
         try:
-            self._write(unfinished, [data] if isinstance(data, Bytes) else data)
+            try:
+                if self._shared:
+                    self._check_free(path)  # looked at by none but him who has the unfinished file
+                self._write(file, [data] if isinstance(data, Bytes) else data)
+            finally:
+                file.close()
             self._files.rename(unfinished, path)
             left_over = path
             self._named.sync()
@@ -116,35 +126,43 @@ class FileStore(Store):
     def list(self, besides: Container[str] = ()) -> list[str]:
         return [name for name in self._files.list(FOLDER) if name not in besides and is_object_name(name)]
 
-    def sweep_unfinished(self) -> None:
-        for name in self._files.list(FOLDER):
-            if name.startswith(_UNFINISHED):
-                self._files.remove(f"{FOLDER}/{name}")
+    def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
+        for found in self._files.list(FOLDER):
+            name = found.removeprefix(_UNFINISHED)
+            if name != found and (not is_object_name(name) or over(name)):
+                with contextlib.suppress(FileNotFoundError):  # its put ended just now
+                    self._files.remove(f"{FOLDER}/{found}")
 
     def close(self) -> None:
         with self._lock:
             while self._handles:
                 self._handles.popitem()[1].retire()
 
-    def _write(self, path: str, parts: Iterable[Bytes]) -> None:
+    def _check_free(self, path: str) -> None:
+        if self._files.exists(path):
+            raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
+
+    def _begin(self, path: str) -> File:
         try:
-            file = self._files.create(path)
+            return self._files.create(path)
         except FileExistsError:  # a put of this name failed before, and its clean-up did too
+            if self._shared:  # or it is another's
+                raise
             self._files.remove(path)
-            file = self._files.create(path)
-        try:
-            offset = begun = 0
-            for part in parts:
-                file.write(offset, part)
-                offset += len(part)
-                if offset - begun >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
-                    whole = (offset - begun) // _PAGE_BYTES * _PAGE_BYTES
-                    file.start_sync(begun, whole)
-                    begun += whole
-                del part  # what it points to may be used again
-            file.sync()
-        finally:
-            file.close()
+            return self._files.create(path)
+
+    @staticmethod
+    def _write(file: File, parts: Iterable[Bytes]) -> None:
+        offset = begun = 0
+        for part in parts:
+            file.write(offset, part)
+            offset += len(part)
+            if offset - begun >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
+                whole = (offset - begun) // _PAGE_BYTES * _PAGE_BYTES
+                file.start_sync(begun, whole)
+                begun += whole
+            del part  # what it points to may be used again
+        file.sync()
 
     @contextlib.contextmanager
     def _handle(self, name: str) -> Iterator[File]:

@@ -24,7 +24,7 @@ UNKNOWN: Final = "unknown"  # it may or may not have happened
 CORRUPT: Final = "corrupt"
 OUTCOMES: Final = (OK, BLOCKED, REFUSED, UNAVAILABLE, UNKNOWN, CORRUPT)
 
-DUTIES: Final = ("pack", "expire", "retain", "collect", "compact", "checkpoint", "other")
+DUTIES: Final = ("pack", "expire", "retain", "collect", "compact", "checkpoint", "end_uploads", "sweep", "other")
 DONE: Final = "done"
 IDLE: Final = "idle"
 FAILED: Final = "failed"

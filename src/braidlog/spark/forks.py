@@ -7,6 +7,7 @@ to a severed fork of that: what stands behind the fork point is what this run wr
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 import uuid
@@ -24,6 +25,7 @@ from pyspark.sql.types import StructType
 from braidlog import limits
 from braidlog.client.log import Log
 from braidlog.errors import Gone, InvalidArgument, NotFound, Timeout
+from braidlog.spark.offsets import Offset
 from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_rows, records_of
 
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
@@ -141,8 +143,10 @@ def _finish(query: StreamingQuery, timeout: float) -> None:
 
 
 def _end(progress: tuple[StreamingQueryProgress, ...], fork: Log) -> int:
-    """The position that the last batch ended at."""
-    raise NotImplementedError
+    """The position that the last batch ended at; 0 if nothing was new."""
+    ends = [Offset.from_json(json.loads(one.sources[0].endOffset)) for one in progress if one.sources]
+    found = [end.logs[fork.name].position for end in ends if fork.name in end.logs]
+    return max(found, default=0)
 
 
 def _squash(fork: Log) -> None:

@@ -107,7 +107,7 @@ def read_rows(
     records = spark.read.format(FORMAT).options(**{**place, **(options or {})}).load()
     if are_records(wanted):
         return records.select(*wanted.names)
-    return json_values(records, wanted).select(*wanted.names)
+    return json_values(records, wanted).select("value.*")
 
 
 def _checked(mode: str) -> str:

@@ -11,7 +11,15 @@ from braidlog.wire.messages import Fault
 _KINDS: Final = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BraidError)
 }
-_DETAILS: Final = {"Gone": "end", "Trimmed": "start", "Blocked": "by", "Locked": "pid", "OutcomeUnknown": "request_id"}
+_DETAILS: Final = {
+    "NotFound": "into",
+    "Gone": "end",
+    "Trimmed": "start",
+    "ConditionFailed": "sequence",
+    "Blocked": "by",
+    "Locked": "pid",
+    "OutcomeUnknown": "request_id",
+}
 
 
 def fault_of(error: BraidError) -> Fault:

@@ -221,6 +221,9 @@ class RemoteBackend:
     def consumers(self, log_id: int) -> list[Consumer]:
         return self.ask(m.Consumers(log_id), m.ConsumerList).consumers
 
+    def objects_of(self, log_id: int) -> str | None:
+        return (self.link_for(log_id).welcome or self.welcome).objects
+
     def status(self) -> m.StatusReport:
         """How the server fares that answers now."""
         return self.ask(m.Status(), m.StatusReport)

@@ -1,0 +1,195 @@
+"""Arrow data written to the object store by whoever has it, for one log: see `Log.upload` and `Log.publish`.
+
+Works in any process that can reach the store; no server is asked for anything. Records are gathered into blocks, blocks
+into objects. Memory is bounded: an object's worth of records is kept until it is stored. Nothing is seen of what is
+written before somebody publishes it, and what nobody publishes is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from bisect import bisect_right
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braidlog import limits
+from braidlog.bulk.columns import ROW_BYTES, Measured, check_schema, convert, measure
+from braidlog.errors import InvalidArgument, Unavailable
+from braidlog.facts import Upload, UploadedBlock, UploadedObject
+from braidlog.objects import format
+from braidlog.objects.locations import is_location, store_at
+from braidlog.objects.store import Store, object_name
+from braidlog.record import to_micros
+
+
+class ObjectWriter:
+    """Writes records to objects of an upload. For one thread at a time; any number of writers may share an upload.
+
+    As a context manager it closes itself, or aborts if there was an exception. `close` says what to publish.
+    """
+
+    def __init__(
+        self,
+        upload: Upload,
+        *,
+        timestamp: datetime | int | None = None,
+        block_bytes: int = limits.UPLOAD_BLOCK_BYTES,
+        object_bytes: int = limits.UPLOAD_OBJECT_BYTES,
+    ) -> None:
+        """`timestamp` is that of records that come without one: a datetime, or microseconds since 1970 UTC; None is
+        when they are added. Blocks and objects become about as large as is said, and a record is never cut."""
+        if not isinstance(upload, Upload):
+            raise InvalidArgument(f"upload must be what Log.upload answered, not {type(upload).__name__}")
+        if not 0 < block_bytes <= limits.UPLOAD_BLOCK_BYTES_MAX:
+            raise InvalidArgument(
+                f"block_bytes must be between 1 and {limits.UPLOAD_BLOCK_BYTES_MAX:,}, not {block_bytes}"
+            )
+        if not 0 < object_bytes <= limits.UPLOAD_OBJECT_BYTES_MAX:
+            raise InvalidArgument(
+                f"object_bytes must be between 1 and {limits.UPLOAD_OBJECT_BYTES_MAX:,}, not {object_bytes}"
+            )
+        self.upload = upload
+        self._timestamp = to_micros(timestamp) if isinstance(timestamp, datetime) else timestamp
+        self._block_bytes = block_bytes
+        self._object_bytes = object_bytes
+        self._store = _reachable(upload.objects)
+        self._rows = 0  # ever added
+        self._pieces: list[pa.RecordBatch] = []  # of the block in the making
+        self._pieces_size = 0
+        self._pieces_weight = 0
+        self._blocks: list[tuple[pa.RecordBatch, int]] = []  # of the object in the making, with their sizes
+        self._blocks_weight = 0
+        self._stored: list[UploadedObject] = []
+        self._over = ""
+
+    def add(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Take records: a column `value`, and as they like `key`, `headers` and `timestamp`.
+
+        Values and keys are binary or string; a key may be null, a value may not. Headers are lists of structs of
+        `name` (or `key`) and `value`. A timestamp is an Arrow timestamp or int64 microseconds. If something is wrong
+        with the data, nothing of it is taken.
+        """
+        if self._over:
+            raise InvalidArgument(f"this writer was {self._over}: make another one")
+        if not isinstance(batch, pa.RecordBatch | pa.Table):
+            raise InvalidArgument(f"add a pyarrow RecordBatch or Table, not {type(batch).__name__}")
+        check_schema(batch.schema)
+        now_us = time.time_ns() // 1000 if self._timestamp is None else self._timestamp
+        chunks = [chunk for chunk in (batch.to_batches() if isinstance(batch, pa.Table) else [batch]) if len(chunk)]
+        measured: list[Measured] = []
+        row = self._rows
+        for chunk in chunks:  # all of it is looked at before any of it is taken
+            measured.append(measure(chunk, row))
+            row += chunk.num_rows
+        for chunk, measures in zip(chunks, measured, strict=True):
+            self._take(chunk, measures, now_us)
+
+    def close(self) -> list[UploadedObject]:
+        """Store what is left; what comes back is durable, and is for `Log.publish`. Once more, it is the same."""
+        if self._over == "aborted":
+            raise InvalidArgument("this writer was aborted: there is nothing to publish")
+        if not self._over:
+            self._finish_block()
+            self._finish_object()
+            self._over = "closed"
+            self._store.close()
+        return list(self._stored)
+
+    def abort(self) -> None:
+        """Delete what was stored, as far as the store can be reached: what stays is deleted when the upload is over."""
+        if self._over == "aborted":
+            return
+        store = self._store if not self._over else _reachable(self.upload.objects)
+        self._over = "aborted"
+        self._pieces, self._blocks = [], []
+        for uploaded in self._stored:
+            with contextlib.suppress(OSError):
+                store.delete(uploaded.object)
+        self._stored = []
+        store.close()
+
+    def __enter__(self) -> ObjectWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _take(self, chunk: pa.RecordBatch, measured: Measured, now_us: int) -> None:
+        """Cut it where blocks end, and convert the pieces."""
+        sizes, weights = measured
+        row = 0
+        while row < chunk.num_rows:
+            before = weights[row - 1] if row else 0
+            room = self._block_bytes - self._pieces_weight
+            end = bisect_right(weights, before + room, row)
+            end = min(end, row + limits.BATCH_RECORDS_MAX - sum(map(len, self._pieces)))
+            if end <= row and not self._pieces:
+                end = row + 1  # larger than a block: it has one of its own
+            if end > row:
+                self._pieces.append(convert(chunk.slice(row, end - row), now_us))
+                self._pieces_size += sizes[end - 1] - (sizes[row - 1] if row else 0)
+                self._pieces_weight += weights[end - 1] - before
+                self._rows += end - row
+                row = end
+            if row < chunk.num_rows or self._pieces_weight + ROW_BYTES > self._block_bytes:
+                self._finish_block()
+
+    def _finish_block(self) -> None:
+        if not self._pieces:
+            return
+        block = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
+        self._blocks.append((block, self._pieces_size))
+        self._blocks_weight += self._pieces_weight
+        self._pieces, self._pieces_size, self._pieces_weight = [], 0, 0
+        if self._blocks_weight >= self._object_bytes:
+            self._finish_object()
+
+    def _finish_object(self) -> None:
+        """If it cannot be stored it is kept, and tried again with what comes next."""
+        if not self._blocks:
+            return
+        name, made = self._put([block for block, _ in self._blocks])
+        blocks: list[UploadedBlock] = []
+        for place, (block, size) in zip(made.blocks, self._blocks, strict=True):
+            times = pc.min_max(block.column("timestamp").cast(pa.int64()))
+            least, greatest = times["min"].as_py(), times["max"].as_py()
+            blocks.append(UploadedBlock(place.offset, place.length, place.crc, block.num_rows, size, least, greatest))
+        self._stored.append(UploadedObject(name, made.size, made.crc, blocks))
+        self._blocks, self._blocks_weight = [], 0
+
+    def _put(self, blocks: list[pa.RecordBatch]) -> tuple[str, format.ObjectWriter]:
+        """Under a name that nobody else has: who writes with the same upload is not known here."""
+        for _ in range(limits.UPLOAD_NAME_ATTEMPTS):
+            name = object_name(self.upload.epoch, secrets.randbits(32))
+            made = format.ObjectWriter()
+            for block in blocks:
+                made.add(block)
+            try:
+                self._store.put(name, made.parts())
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise Unavailable(
+                    f"an object could not be stored at {self.upload.objects}: {error}; free some space or mend the "
+                    "store, then close() again, or abort()"
+                ) from error
+            return name, made
+        raise Unavailable(f"no name is free at {self.upload.objects} for another object of upload {self.upload.epoch}")
+
+
+def _reachable(objects: str) -> Store:
+    """The store, if it can be seen from here. A folder is not made: it would be another one, on another machine."""
+    if not is_location(objects) and not Path(objects).parent.is_dir():
+        raise Unavailable(
+            f"the log keeps its objects in {objects}, which is not there on this machine: write where that folder is "
+            "mounted, or keep objects in a store that all machines reach"
+        )
+    return store_at(objects, shared=True)

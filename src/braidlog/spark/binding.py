@@ -1,0 +1,155 @@
+"""What the driver does when all tasks are done: one publication, until it is known to have happened.
+
+A publication carries a writer and a sequence, and so it can be asked for again as often as it takes: it happens once. A
+sequence that is not above the last one of its writer was written before, and is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from braidlog import limits
+from braidlog.client.log import Log
+from braidlog.errors import Blocked, BraidError, ConditionFailed, Gone, InvalidArgument, OutcomeUnknown, Unavailable
+from braidlog.facts import Upload, UploadedObject
+from braidlog.spark.reaching import INTERRUPTED, Reach
+from braidlog.spark.sessions import handle
+
+GO_ON: Final = (
+    "start the query again on the parent with the same checkpoint, or with option('onForkEnd', 'continue'): what the "
+    "fork had is there, and nothing is written twice"
+)
+
+_log = logging.getLogger("braidlog")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one task stored, all of it durable; nothing of it is in the log yet."""
+
+    upload: Upload
+    objects: list[UploadedObject]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """For how many seconds a commit is tried: while the log cannot be reached, and while a hold blocks it."""
+
+    commit_s: float
+    blocked_s: float
+
+
+def bind(reach: Reach, parts: Sequence[Written], writer: str, sequence: int, patience: Patience) -> bool:
+    """Append what the tasks stored, in the order of `parts`, as one batch. False if it had been written before."""
+    attempt = _Attempt(reach, parts, writer, sequence)
+    deadline = time.monotonic() + patience.commit_s
+    blocked_until: float | None = None
+    unknown = False
+    while True:
+        try:
+            return attempt.publish(
+                max(0.0, (blocked_until or time.monotonic() + patience.blocked_s) - time.monotonic())
+            )
+        except Blocked as error:
+            blocked_until = blocked_until or time.monotonic() + patience.blocked_s
+            if time.monotonic() >= blocked_until:
+                raise Blocked(
+                    f"{error}; the write waited {patience.blocked_s:g} s for the decision (option blockedTimeout), and "
+                    "wrote nothing: run it again when the fork is promoted or squashed",
+                    by=error.by,
+                ) from None
+            deadline = max(deadline, blocked_until)  # it is reached well, and only waits
+        except INTERRUPTED as error:
+            unknown = unknown or isinstance(error, OutcomeUnknown)
+            if time.monotonic() >= deadline:
+                raise _given_up(error, attempt.log, patience.commit_s, unknown) from None
+        time.sleep(limits.SPARK_RETRY_S)
+
+
+class _Attempt:
+    def __init__(self, reach: Reach, parts: Sequence[Written], writer: str, sequence: int) -> None:
+        self.reach = reach
+        self.parts = parts
+        self.uploads = [part.upload for part in parts]
+        self.objects = [uploaded for part in parts for uploaded in part.objects]
+        self.writer = writer
+        self.sequence = sequence
+        self.log = self.uploads[0].log
+
+    def publish(self, blocked_s: float) -> bool:
+        """One try. While the directory is ours alone nobody could end a hold, so that one is not waited for."""
+        with self.reach.braid() as (braid, brief):
+            log = handle(braid, self.uploads[0].log_id, self.log)
+            try:
+                before = log.info().tail
+                positions = log.publish(
+                    self.objects,
+                    uploads=self.uploads,
+                    writer=self.writer,
+                    sequence=self.sequence,
+                    wait=None if brief else min(blocked_s, limits.SPARK_JOINED_TIMEOUT_S),
+                )
+                repeated = positions is not None and positions.start < before
+            except ConditionFailed as error:
+                if error.sequence is None:
+                    raise self._refused(error) from None
+                repeated = True  # its writer is further already
+            except InvalidArgument as error:
+                raise self._refused(error) from None
+            except Gone as error:
+                raise Gone(_ended(self.log, error), end=error.end) from None
+            if repeated:
+                discard(log, self.uploads)
+            return not repeated
+
+    def _refused(self, error: BraidError) -> BraidError:
+        least = min(upload.expires for upload in self.uploads)
+        if least > datetime.now(UTC):
+            return type(error)(f"nothing was written to log {self.log!r}: {error}")
+        return ConditionFailed(
+            f"nothing was written to log {self.log!r}: what the tasks stored was kept until "
+            f"{least:%Y-%m-%d %H:%M:%S} UTC only, and the job took longer; set option('uploadTtl', ...) to more than "
+            f"the whole job takes, and run it again ({error})"
+        )
+
+
+def discard(log: Log, uploads: Sequence[Upload]) -> None:
+    """Let go of what was stored. What cannot be let go of now ends with its time."""
+    for upload in uploads:
+        try:
+            log.discard(upload)
+        except BraidError as error:
+            _log.warning(
+                "upload %d of log %r was not discarded, it ends by itself: %s", upload.epoch, upload.log, error
+            )
+            return
+
+
+def discard_all(reach: Reach, uploads: Sequence[Upload]) -> None:
+    """The same for a write that failed: whatever went wrong, the first error is the one to be told."""
+    if not uploads:
+        return
+    with contextlib.suppress(BraidError), reach.braid(limits.SPARK_ABORT_S) as (braid, _):
+        discard(handle(braid, uploads[0].log_id, uploads[0].log), uploads)
+
+
+def _ended(log: str, error: Gone) -> str:
+    if error.end == "promoted":
+        return f"{error}; this batch was not written: {GO_ON}"
+    return f"{error}; nothing of this batch was written, and what was written before ended with log {log!r}"
+
+
+def _given_up(error: BraidError, log: str, commit_s: float, unknown: bool) -> BraidError:
+    if unknown:
+        return OutcomeUnknown(
+            f"whether the write to log {log!r} happened is unknown: {error}. It was asked for again and again for "
+            f"{commit_s:g} s (option commitTimeout). Running the batch again is safe if it is of a streaming query, or "
+            "has txnAppId and txnVersion: what was written is recognised and not written twice"
+        )
+    return Unavailable(f"nothing was written to log {log!r}, it could not be reached for {commit_s:g} s: {error}")
