@@ -7,6 +7,7 @@ when its block ends, `forget_tables` for those that `as_of` left. What a fork ca
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -16,12 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from braidlog import limits
 from braidlog.client.log import Log
-from braidlog.errors import Gone, InvalidArgument
+from braidlog.errors import Gone, InvalidArgument, NotFound
+from braidlog.spark.options import parse
 from braidlog.spark.pipelines import FORMAT
 from braidlog.spark.reaching import Reach
+from braidlog.spark.sessions import settled
 
 PURPOSE: Final = "braidlog.purpose"
-AS_OF: Final = "table as of"
+AS_OF: Final = "table-as-of"
 
 
 def as_of(
@@ -38,7 +41,7 @@ def as_of(
 
     The fork behind it is squashed `ttl` seconds from now: read the table before, or give it longer.
     """
-    with _reach(url, options).braid() as reached:
+    with _reach(url, log, options).braid() as reached:
         source = reached.braid.log(log)
         fork = _sever(source, _position(source, position, time), ttl, AS_OF)
     return _table(spark, url, fork.name, options)
@@ -56,20 +59,20 @@ def table_as_of(
     options: Mapping[str, str] | None = None,
 ) -> Iterator[DataFrame]:
     """The same for as long as a `with` block lasts, and at most `ttl` seconds."""
-    with _reach(url, options).braid() as reached:
+    with _reach(url, log, options).braid() as reached:
         source = reached.braid.log(log)
         name = _sever(source, _position(source, position, time), ttl, AS_OF).name
     try:
         yield _table(spark, url, name, options)
     finally:
-        with _reach(url, options).braid() as reached, contextlib.suppress(Gone, LookupError):
+        with _reach(url, log, options).braid() as reached, contextlib.suppress(Gone, NotFound):
             reached.braid.log(name).squash()
 
 
 def forget_tables(url: str, log: str | None = None, *, options: Mapping[str, str] | None = None) -> int:
     """Let go of the tables that `as_of` made, of one log or of all; answers how many there were."""
     forgotten = 0
-    with _reach(url, options).braid() as reached:
+    with _reach(url, log or AS_OF, options).braid() as reached:
         for fork in list(reached.braid.logs()):
             with contextlib.suppress(Gone):
                 info = fork.info()
@@ -102,9 +105,9 @@ def _position(log: Log, position: int | None, time: datetime | None) -> int | No
     return position if time is None else log.position_at(time)
 
 
-def _reach(url: str, options: Mapping[str, str] | None) -> Reach:
-    known = {name.lower(): value for name, value in (options or {}).items()}
-    return Reach(url, known.get("tokenfile"), known.get("tlsca"))
+def _reach(url: str, log: str, options: Mapping[str, str] | None) -> Reach:
+    given = {"url": url, "log": log, **(options or {})}
+    return Reach(settled(parse(given, os.environ).place))
 
 
 def _table(spark: SparkSession, url: str, fork: str, options: Mapping[str, str] | None) -> DataFrame:
