@@ -19,9 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from apps.pipelines.command import Command, decoded
 
 TRANSACTION: Final = "user string, amount double, country string"
-FEATURES: Final = (
-    "position bigint, user string, amount double, seen bigint, mean double, deviation double, moved boolean, alert boolean"
-)
+FEATURES: Final = "position bigint, user string, amount double, seen bigint, mean double, deviation double, moved boolean, alert boolean"
 STATE: Final = "seen bigint, mean double, squares double, country string"
 SEEN_MIN: Final = 5  # nobody is strange before this many transactions
 DEVIATIONS: Final = 4.0

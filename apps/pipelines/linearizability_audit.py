@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
@@ -35,11 +35,12 @@ def audit(records: DataFrame) -> DataFrame:
     """Everything that cannot be, of a log with a history. It is found at once: what comes back is small."""
     calls = calls_of(records).cache()
     rules = Audit(calls)
-    kept = [calls, rules.sent.cache(), rules.told.cache(), rules.placed.cache()]
-    found = rules.violations().localCheckpoint()
+    kept = [calls, rules.placed.cache()]
+    # One after the other: Spark plans a query anew after each of its stages, and all rules at once have very many.
+    found = [rule().localCheckpoint() for rule in rules.all()]
     for table in kept:
         table.unpersist()
-    return found
+    return reduce(DataFrame.unionByName, found)
 
 
 def calls_of(records: DataFrame) -> DataFrame:
@@ -49,82 +50,79 @@ def calls_of(records: DataFrame) -> DataFrame:
 
 
 class Audit:
-    """The tables that the rules are about, and the rules."""
+    """The tables that the rules are about, and the rules. Forks are few, and go to wherever records are."""
 
     def __init__(self, calls: DataFrame) -> None:
         done = calls.filter("outcome = 'ok'")
         self.calls = calls
         self.reads = done.filter("verb = 'read'")
         self.tails = done.filter("verb = 'tail'")
-        self.appends = calls.filter("verb = 'append'")
-        self.acked = self.appends.filter("outcome = 'ok'")
+        self.acked = done.filter("verb = 'append'")
         self.promotions = calls.filter("verb = 'promote' and outcome != 'refused' and coalesce(promoted, true)")
         self.forks = calls.filter("verb in ('cfork', 'sfork') and outcome != 'refused' and child is not null").select(
             "number", "verb", "log", "child", "invoked", "answered", "outcome", "promotable", "at",
             f.col("position").alias("point"),
         )  # fmt: skip
         # Each record that was appended, and by which call.
-        self.sent = self.appends.select(
+        self.sent = calls.filter("verb = 'append'").select(
             f.col("number").alias("append"), f.col("log").alias("origin"), f.col("outcome").alias("fate"),
             f.col("invoked").alias("begun"), f.when(f.col("outcome") == "ok", f.col("answered")).alias("ended"),
             f.posexplode("values").alias("index", "value"),
         )  # fmt: skip
-        # Where records stand, as was told by answers to appends and by reads; each place once, with one who told it.
-        by_answer = self.acked.filter("position is not null").select(
-            "log", f.posexplode("values").alias("index", "value"), "position", "number"
-        )
-        by_read = self.reads.select("log", "number", f.explode("records").alias("shown"))
-        told = by_answer.select("log", (f.col("position") + f.col("index")).alias("position"), "value", "number")
-        told = told.unionByName(by_read.select("log", "shown.position", "shown.value", "number"))
-        self.told = told.groupBy("log", "position", "value").agg(f.min("number").alias("teller"))
-        self.placed = self.told.join(self.sent, "value")
+        self.placed = self._placed()
 
-    def violations(self) -> DataFrame:
-        """What all rules find, one below the other."""
-        rules = (
-            self.order, self.conflicts, self.twice, self.torn, self.invented, self.refused, self.lost, self.withheld,
+    def _placed(self) -> DataFrame:
+        """Where records stand, as was told by answers to appends and by reads; each place once, with the first who told
+        it and when, who appended it (nobody, perhaps), and what stands before it."""
+        by_answer = self.acked.filter("position is not null").select(
+            "log", f.posexplode("values").alias("index", "value"), "position", "number", "answered"
+        )
+        by_answer = by_answer.withColumn("position", f.col("position") + f.col("index")).drop("index")
+        by_read = self.reads.select("log", "number", "answered", f.explode("records").alias("shown"))
+        told = by_answer.unionByName(by_read.select("log", "shown.*", "number", "answered"))
+        first = f.min_by("number", "answered").alias("teller"), f.min("answered").alias("told")
+        told = told.groupBy("log", "position", "value").agg(*first).join(self.sent, "value", "left")
+        by_position = Window.partitionBy("log").orderBy("position")
+        before = by_position.rowsBetween(*_EARLIER)
+        return told.select(
+            "*",
+            f.max(f.struct("begun", "append")).over(before).alias("latest"),
+            f.lag(f.struct("position", "value", "teller")).over(by_position).alias("previous"),
+            f.coalesce(f.count_if(f.col("origin") == f.col("log")).over(before), f.lit(0)).alias("own"),
+        )
+
+    def all(self) -> tuple[Callable[[], DataFrame], ...]:
+        """Each rule tells what breaks it."""
+        return (
+            self.order, self.conflicts, self.torn, self.invented, self.refused, self.lost, self.withheld,
             self.fork_points, self.fork_prefixes, self.fork_gaps, self.leaked, self.severed,
         )  # fmt: skip
-        return reduce(DataFrame.unionByName, [rule() for rule in rules])
 
     # --- one log -------------------------------------------------------------------------------------------------
 
     def order(self) -> DataFrame:
         """By position, no append ended before one at an earlier position began."""
-        before = Window.partitionBy("log").orderBy("position").rowsBetween(*_EARLIER)
-        latest = f.max(f.struct("begun", "append")).over(before)
-        late = self.placed.withColumn("latest", latest).filter("ended < latest.begun")
+        late = self.placed.filter("ended < latest.begun")
         message = "it was appended before an append began that stands at an earlier position"
         return _found(late, "order", message, "append", "latest.append")
 
     def conflicts(self) -> DataFrame:
         """A position holds one record."""
-        held = self.told.groupBy("log", "position").agg(
-            f.collect_set("value").alias("held"), f.min("teller").alias("a"), f.max("teller").alias("b")
-        )
-        several = held.filter("size(held) > 1").withColumn("value", f.array_join(f.sort_array("held"), ", "))
-        return _found(several, "conflict", "several records were told to stand at one position", "a", "b")
-
-    def twice(self) -> DataFrame:
-        """A record stands in one place."""
-        places = self.told.groupBy("log", "value").agg(
-            f.count("*").alias("places"), f.max("position").alias("position"), f.max("teller").alias("a")
-        )
-        return _found(places.filter("places > 1"), "twice", "the record stands at several positions", "a")
+        two = self.placed.filter("position = previous.position")
+        return _found(two, "conflict", "another record was told to stand there, too", "teller", "previous.teller")
 
     def torn(self) -> DataFrame:
-        """The records of one append stand in a row."""
+        """The records of one append stand in a row, and once."""
         first = f.col("position") - f.col("index")
         spread = self.placed.groupBy("log", "append").agg(
             f.min(first).alias("low"), f.max(first).alias("high"), f.max("position").alias("position"),
             f.max_by("value", "position").alias("value"),
         )  # fmt: skip
-        return _found(spread.filter("low != high"), "torn", "the records of one append are apart", "append")
+        return _found(spread.filter("low != high"), "torn", "records of one append stand apart, or twice", "append")
 
     def invented(self) -> DataFrame:
         """What is shown was appended."""
-        nobodys = self.told.join(self.sent, "value", "left_anti")
-        return _found(nobodys, "invented", "nobody appended this record", "teller")
+        return _found(self.placed.filter("append is null"), "invented", "nobody appended this record", "teller")
 
     def refused(self) -> DataFrame:
         """What was refused is not there."""
@@ -134,8 +132,9 @@ class Audit:
     def lost(self) -> DataFrame:
         """What was known to be there is there for everybody who asks later."""
         end = f.element_at("records", -1)["position"] + 1
+        told = self.acked.filter("position is not null")
         floors = [
-            self._event(self.acked.filter("position is not null"), "answered", f.col("position") + f.size("values")),
+            self._event(told, "answered", f.col("position") + f.size("values")),
             self._event(self.reads.filter("size(records) > 0"), "answered", end),
             self._event(self.tails, "answered", f.col("position")),
         ]
@@ -145,33 +144,32 @@ class Audit:
             self._event(self.tails, "invoked", f.col("position")),
             self._event(short, "invoked", f.col("start") + f.size("records")),
             self._event(created, "invoked", f.col("point")),
-            self._event(self.acked.filter("position is not null"), "invoked", f.col("position")),
+            self._event(told, "invoked", f.col("position")),
         ]
         return self._below(looks, floors, "lost", "the log ends before a position that was told earlier")
 
     def withheld(self) -> DataFrame:
-        """An append that was acknowledged without a position is there once the log is held no more.
+        """What was acknowledged is there once the log is held no more, though no position was told.
 
         Judged by the last read of a whole log, and only for roots: whether a fork is held depends on many.
         """
         whole = self.reads.filter("start = 0 and stop is null").join(
-            self.forks.select(f.col("child").alias("log")), "log", "left_anti"
+            f.broadcast(self.forks.select(f.col("child").alias("log"))), "log", "left_anti"
         )
-        last = whole.groupBy("log").agg(f.max_by(f.struct("number", "invoked", "answered", "records"), "invoked").alias("last"))
-        ends = self.promotions.filter("outcome = 'ok' and promoted").unionByName(
-            self.calls.filter("outcome = 'ok' and verb = 'squash'")
-        )
+        last = f.max_by(f.struct("number", "invoked", "answered", f.col("records.value").alias("there")), "invoked")
+        last_read = whole.groupBy("log").agg(last.alias("last"))
+        ends = self.calls.filter("outcome = 'ok' and (verb = 'squash' or verb = 'promote' and promoted)")
         over = ends.groupBy(f.col("log").alias("child")).agg(f.min("answered").alias("over"))
-        holding = self.forks.filter("promotable").join(over, "child", "left")
-        held = last.join(holding, "log").filter(
-            "invoked < last.answered and (over is null or over > last.invoked)"
-        )  # a fork that may be undecided while it was read
-        judged = last.join(held, "log", "left_anti")
-        there = judged.select("log", f.explode("last.records.value").alias("value"))
+        forks = self.forks.filter("promotable").join(f.broadcast(over), "child", "left")
+        held = last_read.join(f.broadcast(forks), "log")
+        held = held.filter("invoked < last.answered and (over is null or over > last.invoked)").select("log")
+        judged = last_read.join(f.broadcast(held), "log", "left_anti")
         sent = self.sent.filter("fate = 'ok'").withColumnRenamed("origin", "log")
-        due = sent.join(judged, "log").filter("ended < last.invoked").join(there, ["log", "value"], "left_anti")
-        due = due.withColumn("position", f.lit(None).cast("bigint"))
-        return _found(due, "lost", "it was acknowledged, and the whole log does not have it", "append", "last.number")
+        sent = sent.groupBy("log").agg(f.collect_list(f.struct("ended", "append", "value")).alias("sent"))
+        due = judged.join(sent, "log").select("log", "last", f.explode("sent").alias("due"))
+        due = due.filter("due.ended < last.invoked and not array_contains(last.there, due.value)")
+        lost = due.select("log", f.lit(None).cast("bigint").alias("position"), "due.value", "due.append", "last.number")
+        return _found(lost, "lost", "it was acknowledged, and the whole log does not have it", "append", "number")
 
     # --- forks ---------------------------------------------------------------------------------------------------
 
@@ -181,61 +179,63 @@ class Audit:
         points = self.forks.filter("outcome = 'ok' and point is not null")
         looks = [self._event(self.acked.filter("position is not null"), "invoked", f.col("position"))]
         floors = [self._event(points, "answered", f.col("point"))]
-        return self._below(looks, floors, "fork", "it was appended after a fork was made, and stands before its fork point")
+        return self._below(
+            looks, floors, "fork", "it was appended after a fork was made, and stands before its fork point"
+        )
 
     def fork_prefixes(self) -> DataFrame:
         """Below its fork point a fork is its parent."""
         forks = self._faithful().filter("point is not null").select("child", f.col("log").alias("parent"), "point")
-        ours = self.told.withColumnRenamed("log", "child").join(forks, "child").filter("position < point")
-        theirs = self.told.select(
-            f.col("log").alias("parent"), "position", f.col("value").alias("other"), f.col("teller").alias("other_teller")
+        ours = self.placed.select(f.col("log").alias("child"), "position", "value", "teller")
+        ours = ours.join(f.broadcast(forks), "child").filter("position < point")
+        theirs = self.placed.select(
+            f.col("log").alias("parent"), "position", f.col("value").alias("other"), f.col("teller").alias("by")
         )
         differ = ours.join(theirs, ["parent", "position"]).filter("value != other").withColumnRenamed("child", "log")
-        message = "below its fork point the fork has another record than its parent"
-        return _found(differ, "fork", message, "teller", "other_teller")
+        return _found(
+            differ, "fork", "below its fork point the fork has another record than its parent", "teller", "by"
+        )
 
     def fork_gaps(self) -> DataFrame:
         """A live fork has every record of its parent: one that stands at p there stands at p plus the own records
         before it here. So what that leaves unexplained, the own records that nobody showed, never becomes less."""
-        promoted = self.promotions.select(f.col("log").alias("child"))
+        promoted = f.broadcast(self.promotions.select(f.col("log").alias("child")))
         live = self._faithful().filter("verb = 'cfork'").join(promoted, "child", "left_anti")
         forks = live.select(f.col("child").alias("log"), f.col("log").alias("parent"))
-        rows = self.placed.join(forks, "log")
-        theirs = self.told.select(f.col("log").alias("parent"), "value", f.col("position").alias("there"))
-        rows = rows.join(theirs, ["parent", "value"], "left")
-        own = f.col("origin") == f.col("log")
-        by_position = Window.partitionBy("log").orderBy("position")
-        before = by_position.rowsBetween(*_EARLIER)
-        rows = rows.withColumn("own", f.coalesce(f.count_if(own).over(before), f.lit(0)))
-        rows = rows.filter(~own & f.col("there").isNotNull())
+        ours = self.placed.filter("origin != log").join(f.broadcast(forks), "log")
+        ours = ours.select("log", "parent", "value", "position", "own", "teller")
+        theirs = self.placed.select(f.col("log").alias("parent"), "value", f.col("position").alias("there"))
+        rows = ours.join(theirs, ["parent", "value"])
         rows = rows.withColumn("unexplained", f.col("position") - f.col("there") - f.col("own"))
+        before = Window.partitionBy("log").orderBy("position").rowsBetween(*_EARLIER)
         most = f.max(f.struct("unexplained", "teller")).over(before)
         gaps = rows.withColumn("most", most).filter("unexplained < coalesce(most.unexplained, 0)")
         return _found(gaps, "fork", "the fork misses a record of its parent before this one", "teller", "most.teller")
 
     def leaked(self) -> DataFrame:
         """What is written on a fork is not on its parent before somebody asks for a promotion."""
-        forks = self.forks.select(f.col("child").alias("origin"), f.col("log").alias("log"))
-        shown = self.reads.select("log", "number", "answered", f.explode("records").alias("shown"))
-        shown = shown.select("log", "number", "answered", "shown.*").join(self.sent, "value").join(forks, ["origin", "log"])
-        asked = self.promotions.groupBy(f.col("log").alias("origin")).agg(f.min("invoked").alias("asked"))
-        early = shown.join(asked, "origin", "left").filter("asked is null or answered < asked")
-        return _found(early, "leaked", "a record of a fork is on its parent, and it was not promoted", "append", "number")
+        asked = self.promotions.groupBy(f.col("log").alias("child")).agg(f.min("invoked").alias("asked"))
+        forks = self.forks.join(f.broadcast(asked), "child", "left")
+        forks = forks.select(f.col("child").alias("origin"), "log", "asked")
+        shown = self.placed.join(f.broadcast(forks), ["origin", "log"]).filter("asked is null or told < asked")
+        return _found(
+            shown, "leaked", "a record of a fork is on its parent, and it was not promoted", "append", "teller"
+        )
 
     def severed(self) -> DataFrame:
         """A severed fork shows nothing that was appended to its source after it was made."""
         forks = self.forks.filter("verb = 'sfork' and outcome = 'ok'")
         forks = forks.select(f.col("child").alias("log"), f.col("log").alias("origin"), f.col("answered").alias("made"))
-        late = self.placed.join(forks, ["log", "origin"]).filter("begun > made")
+        late = self.placed.join(f.broadcast(forks), ["log", "origin"]).filter("begun > made")
         return _found(late, "severed", "it was appended to the source after the fork was severed", "append", "teller")
 
     def _faithful(self) -> DataFrame:
         """Forks that can be held against their parents: not those that lost to a rival. The parent took the rival's
         order, which is another, from where they were held on."""
-        won = self.promotions.select(f.col("log").alias("child")).join(self.forks, "child")
+        won = self.forks.join(f.broadcast(self.promotions.select(f.col("log").alias("child"))), "child")
         won = won.select("log", f.col("child").alias("winner"))
-        lost = self.forks.filter("promotable").join(won, "log").filter("child != winner").select("child")
-        return self.forks.join(lost, "child", "left_anti")
+        lost = self.forks.filter("promotable").join(f.broadcast(won), "log").filter("child != winner").select("child")
+        return self.forks.join(f.broadcast(lost), "child", "left_anti")
 
     # --- time ----------------------------------------------------------------------------------------------------
 

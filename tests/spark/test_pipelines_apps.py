@@ -99,7 +99,10 @@ def test_statistics_and_outliers_of_sensors(production: Callable[..., Production
         if group[0] < latest
     }
     schema = "begins timestamp, sensor string, metric string, readings bigint, mean double, deviation double, "
-    found = {tuple(row[:3]): tuple(row[3:]) for row in site.rows(schema + "least double, greatest double, troubled bigint").collect()}
+    found = {
+        tuple(row[:3]): tuple(row[3:])
+        for row in site.rows(schema + "least double, greatest double, troubled bigint").collect()
+    }
     assert found.keys() == expected.keys()
     assert len(found) > 10
     for group, numbers in found.items():
@@ -167,7 +170,9 @@ def plain_totals(batches: list[list[Event]]) -> tuple[dict[tuple[datetime, str],
     return closed, dropped, repeated
 
 
-def test_fraud_is_seen_in_the_light_of_what_was_remembered_over_a_restart(production: Callable[..., Production]) -> None:
+def test_fraud_is_seen_in_the_light_of_what_was_remembered_over_a_restart(
+    production: Callable[..., Production],
+) -> None:
     events = fraud.draw(Random(7), 500)
     site = production(fraud.features)
     site.input.append_many([encoded(event) for event in events[:300]])
