@@ -14,12 +14,15 @@ from typing import Any, Final
 
 import pandas as pd
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from apps.pipelines.command import Command, decoded
 
 TRANSACTION: Final = "user string, amount double, country string"
-FEATURES: Final = "position bigint, user string, amount double, seen bigint, mean double, deviation double, moved boolean, alert boolean"
+FEATURES: Final = (
+    "position bigint, user string, amount double, seen bigint, mean double, deviation double, "
+    "moved boolean, alert boolean"
+)
 STATE: Final = "seen bigint, mean double, squares double, country string"
 SEEN_MIN: Final = 5  # nobody is strange before this many transactions
 DEVIATIONS: Final = 4.0
@@ -32,7 +35,7 @@ class Spender(StatefulProcessor):
         self._state = handle.getValueState("spending", STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002
-        seen, mean, squares, country = self._state.get() if self._state.exists() else (0, 0.0, 0.0, None)
+        seen, mean, squares, country = self._state.get() or (0, 0.0, 0.0, None)
         # Spark brings the rows of a user together in any order; the log has one.
         batch = pd.concat(list(rows)).sort_values("position")
         found = []

@@ -1,10 +1,10 @@
 """Whether what clients were told of logs and forks fits one order of events, found out by joins and window functions.
 
-It reads a history (`braidlog.testing.linearizability`) that was exported to a log, and tells what contradicts itself. All
-rules are sound: what breaks one has no explanation. They rest on a few facts: what can be read of a log never becomes
-less and never changes; appends stand in an order that agrees with time, on forks, too; a fork has what its parent has.
-Each is an equi-join or one window over a log, so that a history may be as long as it likes; a checker that looks for an
-explanation of everything, as `check` does, is for shorter ones.
+It reads a history (`braidlog.testing.linearizability`) that was exported to a log, and tells what contradicts itself.
+All rules are sound: what breaks one has no explanation. They rest on a few facts: what can be read of a log never
+becomes less and never changes; appends stand in an order that agrees with time, on forks, too; a fork has what its
+parent has. Each is an equi-join or one window over a log, so a history may be as long as it likes; a checker that looks
+for an explanation of everything, as `check` does, is for shorter ones.
 
     python -m apps.pipelines.linearizability_audit --url audit.braid --file history.jsonl
 
@@ -24,8 +24,8 @@ from pyspark.sql import functions as f
 
 import braidlog
 from apps.pipelines.command import session
-from braidlog.testing.linearizability import load
-from braidlog.testing.linearizability.export import SCHEMA, export
+from braidlog.testing.linearizability import export, load
+from braidlog.testing.linearizability.exporting import SCHEMA
 
 VIOLATION: Final = "kind string, log string, position bigint, value string, message string, calls array<bigint>"
 _EARLIER: Final = (Window.unboundedPreceding, -1)
@@ -34,10 +34,10 @@ _EARLIER: Final = (Window.unboundedPreceding, -1)
 def audit(records: DataFrame) -> DataFrame:
     """Everything that cannot be, of a log with a history. It is found at once: what comes back is small."""
     calls = calls_of(records).cache()
-    rules = Audit(calls)
-    kept = [calls, rules.placed.cache()]
+    history = Audit(calls)
+    kept = [calls, history.placed.cache()]
     # One after the other: Spark plans a query anew after each of its stages, and all rules at once have very many.
-    found = [rule().localCheckpoint() for rule in rules.all()]
+    found = [rule().localCheckpoint() for rule in history.rules()]
     for table in kept:
         table.unpersist()
     return reduce(DataFrame.unionByName, found)
@@ -91,7 +91,7 @@ class Audit:
             f.coalesce(f.count_if(f.col("origin") == f.col("log")).over(before), f.lit(0)).alias("own"),
         )
 
-    def all(self) -> tuple[Callable[[], DataFrame], ...]:
+    def rules(self) -> tuple[Callable[[], DataFrame], ...]:
         """Each rule tells what breaks it."""
         return (
             self.order, self.conflicts, self.torn, self.invented, self.refused, self.lost, self.withheld,

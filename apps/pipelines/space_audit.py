@@ -12,8 +12,8 @@ of a service only where its objects are, so there what no log leads to is `unrea
 
     python -m apps.pipelines.space_audit --url orders.braid
 
-It ends with status 1 if there is anything but `unreached`. A writer may be at work meanwhile: things are looked at in an
-order in which nothing that it does looks wrong.
+It ends with status 1 if there is anything but `unreached`. A writer may be at work meanwhile: things are looked at in
+an order in which nothing that it does looks wrong.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from apps.pipelines.command import Command, decoded
 from braidlog.spark.expectations import Expectation, every_row, row_count
@@ -34,7 +34,7 @@ class Shelf(StatefulProcessor):
         self._state = handle.getValueState("shelf", "stock bigint, waiting bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002
-        stock, waiting = self._state.get() if self._state.exists() else (0, 0)
+        stock, waiting = self._state.get() or (0, 0)
         answers = []
         for row in pd.concat(list(rows)).sort_values("position").itertuples(index=False):
             count = None if pd.isna(row.count) else int(row.count)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from braidlog import limits
 from braidlog.errors import InvalidArgument
+from braidlog.spark.pipelines import as_schema
 
 # What a user's function may answer: True or None is fine, False or a text is not, nor is a DataFrame that has rows.
 Opinion: TypeAlias = bool | str | DataFrame | None
@@ -67,8 +68,7 @@ def row_count(*, exactly: int | None = None, at_least: int | None = None, at_mos
 
 def has_schema(schema: StructType | str, *, exactly: bool = False) -> Expectation:
     """These columns with these types, among others, or `exactly` these in this order. Nullability is not looked at."""
-    wanted = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-    columns = [(column.name, column.dataType.simpleString()) for column in wanted]
+    columns = [(column.name, column.dataType.simpleString()) for column in as_schema(schema)]
     claim = f"the columns {'are' if exactly else 'include'} {', '.join(map(' '.join, columns))}"
 
     def examine(outputs: Outputs) -> Failure | None:

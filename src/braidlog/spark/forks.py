@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from braidlog import limits
@@ -31,7 +31,7 @@ from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_r
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Produced:
     """What a run left behind. `rows` can be looked at until `discard`, or until this is forgotten."""
 
@@ -107,8 +107,8 @@ def _own_checkpoint(checkpoint: str, fork: Log) -> str:
         whose = mark.read_text() if mark.exists() else "another query"
         if whose != mine:
             raise InvalidArgument(
-                f"checkpoint {checkpoint!r} is that of {whose}, and a run on the fork {fork.name!r} must not move it: give "
-                "a folder of its own, or none"
+                f"checkpoint {checkpoint!r} is that of {whose}, and a run on the fork {fork.name!r} must not move it: "
+                "give a folder of its own, or none"
             )
     else:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
@@ -71,7 +72,9 @@ def records_of(
 
 def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
     """Start a query that is described."""
-    writer = writer.option("checkpointLocation", checkpoint)
+    # A relative path is relative to here, not to where the JVM happened to start.
+    place = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
+    writer = writer.option("checkpointLocation", place)
     return (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)).start()
 
 
@@ -87,6 +90,16 @@ def are_records(schema: StructType) -> bool:
     return "value" in schema.names and set(schema.names) <= _RECORD
 
 
+def as_schema(schema: StructType | str) -> StructType:
+    """A schema, or the DDL of one."""
+    if isinstance(schema, StructType):
+        return schema
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise InvalidArgument(f"{schema!r} is one type, and not the columns of rows: say 'name type, name type'")
+    return parsed
+
+
 def read_rows(
     spark: SparkSession,
     url: str,
@@ -97,7 +110,7 @@ def read_rows(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The rows that a pipeline wrote to a log, all of them or those at some positions, in the columns they had."""
-    wanted = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    wanted = as_schema(schema)
     place = {"url": url, "log": log, "includeHeaders": str("headers" in wanted.names).lower()}
     if positions is not None:
         place |= {
@@ -113,7 +126,7 @@ def read_rows(
 def _checked(mode: str) -> str:
     if mode not in MODES:
         raise InvalidArgument(
-            f"mode is {mode!r}, and can be {' or '.join(MODES)}: a log is appended to, so it cannot hold a table that is "
+            f"mode is {mode!r}, and can be {' or '.join(MODES)}: a log is appended to, and holds no table that is "
             "written anew each time"
         )
     return mode

@@ -1,7 +1,8 @@
 """A log as it was: a table as of a position or of a moment is a severed fork, which nothing appended later can change.
 
-Making one takes no time and copies nothing. It lives for `ttl` seconds, or until it is let go of: `table_as_of` does that
-when its block ends, `forget_tables` for those that `as_of` left. What a fork can read is kept although its log is trimmed.
+Making one takes no time and copies nothing. It lives for `ttl` seconds, or until it is let go of: `table_as_of` does
+that when its block ends, `forget_tables` for those that `as_of` left. What a fork can read is kept though its log is
+trimmed.
 """
 
 from __future__ import annotations

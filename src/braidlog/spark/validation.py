@@ -78,7 +78,7 @@ class SparkValidator:
                 produced = self._run(fork, ended)
                 if produced.end < info.tail:
                     raise InvalidArgument(
-                        f"only {produced.end} of {info.tail} positions could be read: a hold above the fork hides the rest"
+                        f"{produced.end} of {info.tail} positions could be read: a hold above the fork hides the rest"
                     )
             except Exception as error:
                 return Verdict(fork.name, own, False, (Failure("the pipeline runs on the fork", _reason(error)),))
