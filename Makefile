@@ -10,8 +10,10 @@ SIM_MINUTES ?= 10
 run: $(READY)
 	$(BIN)/braid demo
 
+# Spark's tests share one session, and so they run in one process, after the others.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" --ignore tests/spark
+	$(BIN)/python -m pytest -m "not soak" tests/spark
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -19,7 +21,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 soak: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak --ignore tests/spark
 	$(BIN)/python -m sim --seed 100000 --minutes $(SIM_MINUTES)
 
 # A replicated cluster of real processes, tormented for MINUTES; prints the tally.

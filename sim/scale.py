@@ -24,6 +24,8 @@ SCALED: dict[str, float] = {
     "COMPACT_IDLE_S": 0.3,
     "GRACE_S": GRACE_S,
     "KEEPER_PERIOD_S": 0.3,
+    "SWEEP_S": 0.6,
+    "SWEEP_IDLE_S": 2.0,
     "OUTCOMES_KEPT_MAX": 48,
     "DECIDED_OUTCOMES_KEPT_MAX": 400,
     "SETTLE_REQUESTS": 6,

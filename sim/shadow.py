@@ -77,5 +77,5 @@ class Shadow:
             self.ended |= {self.names[log] for log in answer.logs}
         elif isinstance(answer, c.Collected):
             self._counts["collections"] += bool(answer.condemned or answer.blocks)
-        elif isinstance(command, c.Append) and isinstance(answer, c.Appended) and answer.block != NONE:
-            self._counts["appends bound"] += 1
+        elif isinstance(answer, c.Appended) and answer.block != NONE:
+            self._counts["publications bound" if isinstance(command, c.Publish) else "appends bound"] += 1

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from braidlog import limits
 from braidlog.client.remote.records import records_of
-from braidlog.errors import BraidError, OutcomeUnknown
+from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
+from braidlog.facts import UploadedBlock, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch, encode, to_arrow
+from braidlog.objects.format import ObjectWriter
+from braidlog.objects.store import object_name
 from braidlog.testing.linearizability import Call as Recorded
 from braidlog.wire import messages as m
 from braidlog.wire.calls import Call, Lost
 from sim.actors.link import ClientLink
+from sim.store import StoreClient
 from sim.world import Process
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ class Client:
         self.busy = workers
         self.process = Process(self._world, self.host)
         cluster.network.join(self.process)
+        self._store = StoreClient(cluster.objects, cluster.network, self.process)
         self.process.loop.post(self._begin, workers)
         self._verbs: list[tuple[int, Callable[[str], Awaitable[Any]]]] = [
             (30, self._append),
@@ -58,6 +63,7 @@ class Client:
             (6, self._append_conditionally),
             (5, self._append_in_sequence),
             (5, self._append_pipelined),
+            (6, self._publish),
             (16, self._read),
             (8, self._tail),
             (5, self._cfork),
@@ -164,6 +170,72 @@ class Client:
         positions = [await large, await small]
         if link.resent == resent:  # else they went two ways, and each on its own
             self._cluster.sent(name, log[0], positions)
+
+    async def _publish(self, name: str) -> None:
+        """Store objects past every broker and have them bound at once; or forget about them, as one who dies does."""
+        log_name, log_id = self._some_log()
+        ttl_us = int(self._rng.choice([0.02, 3.0, 6.0]) * 1e6)
+        begun: c.Done = await self.execute(log_id, c.Upload(log_id, 0, ttl_us, self._request()))
+        number = next(self._names)
+        marks: list[str] = []
+        stored: list[UploadedObject] = []
+        for seq in range(self._rng.choice([1, 1, 2, 3])):
+            made = ObjectWriter()
+            batches: list[Batch] = []
+            for _ in range(self._rng.choice([1, 2])):
+                here = [f"{name}:{number}.{len(marks) + at}" for at in range(self._rng.choice([1, 2]))]
+                marks += here
+                padding = b"x" * self._rng.choice([0, 1500])
+                values = [mark.encode() + MARK + padding for mark in here]
+                batches.append(Batch(values, timestamps=self.process.now_us()))
+                made.add(to_arrow([batches[-1]]))
+            stored.append(await self._stored(object_name(begun.value, seq), made, batches))
+        self._cluster.counts["uploads"] += 1
+        if self._rng.random() < 0.25:
+            self._cluster.counts["uploads forsaken"] += 1
+            return
+        self._cluster.written(log_name, marks)
+        lost = stored[1:] if self._rng.random() < 0.1 else []  # of a task that another one was faster than
+        marks = marks[: sum(block.count for block in stored[0].blocks)] if lost else marks
+        command = c.Publish(log_id, stored[:1] if lost else stored, [begun.value], 0, request=self._request())
+        with self._recorded(name, "append", log_name, values=marks) as call:
+            appended: c.Appended = await self.execute(log_id, command)
+            if appended.withheld or appended.first == NONE:
+                call.answer(None)
+            else:
+                call.answer(appended.first)
+                self._cluster.told(log_name, [(appended.first + at, mark) for at, mark in enumerate(marks)])
+            self._cluster.counts["publications"] += 1
+
+    async def _stored(self, name: str, made: ObjectWriter, batches: list[Batch]) -> UploadedObject:
+        """Put it from a thread of this process. Unavailable if that failed: it may be there all the same."""
+        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+
+        def put() -> None:
+            failure: OSError | None = None
+            try:
+                self._store.put(name, made.parts())
+            except OSError as error:
+                failure = error
+            self.process.loop.post(done.set_result, failure)
+
+        self._world.spawn(self.process, put, "uploader")
+        failure = await done
+        if failure is not None:
+            raise Unavailable(f"object {name} cannot be stored: {failure}")
+        blocks = [
+            UploadedBlock(
+                place.offset,
+                place.length,
+                place.crc,
+                batch.count,
+                batch.size,
+                batch.least_timestamp,
+                batch.greatest_timestamp,
+            )
+            for place, batch in zip(made.blocks, batches, strict=True)
+        ]
+        return UploadedObject(name, made.size, made.crc, blocks)
 
     @staticmethod
     async def _position(call: Awaitable[int | None]) -> int | None:

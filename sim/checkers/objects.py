@@ -24,7 +24,7 @@ class ObjectsKept:
         known = space.objects.get(name)
         self._world.counts["objects deleted"] += 1
         if known is None:
-            if epoch_of(name) == space.epoch or epoch_of(name) in space.admitted:
+            if epoch_of(name) in {space.epoch, *space.admitted, *space.uploads.by_epoch}:
                 raise Violated(f"object {name} is deleted, and may yet be registered")
             return
         if known.condemned == NONE:

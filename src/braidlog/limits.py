@@ -119,7 +119,7 @@ OBJECT_GONE_RETRIES: Final = 8  # reads plan again this often when an object was
 
 # Reading in bulk, and Spark.
 BULK_BATCH_ROWS: Final = 10_000  # of a record batch: smaller ones are joined, larger ones are cut
-BULK_BATCH_BYTES: Final = 1 * MIB  # the same in bytes; batches of 40 MiB took Spark twice as long for each byte
+BULK_BATCH_BYTES: Final = 2 * MIB  # the same in bytes; batches of 40 MiB took Spark twice as long for each byte
 BULK_WINDOW_BYTES: Final = 16 * MIB  # fetched side by side from a store elsewhere, and as much again ahead
 BULK_FETCH_BYTES: Final = 4 * MIB  # of neighbouring blocks in one request
 BULK_GAP_BYTES: Final = 64 * KIB  # fetched for nothing rather than asking twice
@@ -245,7 +245,7 @@ ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large 
 
 # Writes of Spark.
 SPARK_REACH_S: Final = 30.0  # for a process of Spark to reach the braid, before its task fails and is tried again
-SPARK_RETRY_S: Final = 0.05  # between two attempts
+SPARK_PAUSE_S: Final = 0.05  # between two attempts
 SPARK_JOINED_TIMEOUT_S: Final = 5.0  # that a call may take through the holder of a directory, who may just have left
 SPARK_ABORT_S: Final = 5.0  # for letting go of what a failed write stored, which ends by itself else
 SPARK_COMMIT_TIMEOUT_S: Final = 120.0  # that a commit is asked for again and again

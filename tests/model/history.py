@@ -28,6 +28,9 @@ _WEIGHTS = {
     "settle": 2,
     "admit": 1,
     "retire": 1,
+    "upload": 4,
+    "publish": 6,
+    "discard": 1,
     "pack": 5,
     "relocate": 3,
     "collect": 4,
@@ -196,8 +199,11 @@ class Author:
     def _stray(self) -> Step:
         """Something asked of a log that ended, or never was."""
         label = self.chance.choice([*self.world.ids, "nobody"])
-        verb = self.chance.choice(["append", "cfork", "sfork", "promote", "squash", "drop", "renew", "expire", "trim"])
-        return Step(verb, label, {"times": (self.now,), "before": 0, "into": self._new("stray"), "now": self.now})
+        verb = self.chance.choice(
+            ["append", "cfork", "sfork", "promote", "squash", "drop", "renew", "expire", "trim", "upload", "publish"]
+        )
+        more = {"times": (self.now,), "before": 0, "into": self._new("stray"), "now": self.now}
+        return Step(verb, label, more | {"ttl": 5, "epochs": [1], "objects": [("1-o", [(self.now,)])]})
 
     def _again(self) -> Step:
         """A request that was made before, or should have been, by whatever command."""
@@ -205,7 +211,7 @@ class Author:
         if not requests:
             return self._append()
         unknown = [f"r{self.chance.randint(1, self.labels)}"] * 2  # never made, most likely
-        step = self.chance.choice([self._append, self._cfork, self._promote])()
+        step = self.chance.choice([self._append, self._cfork, self._promote, self._publish])()
         more = {**step.more, "request": self.chance.choice([*requests, *unknown, self._new("r")])}
         more |= self._sometimes(0.6, again=True)
         if self.chance.random() < 0.12:
@@ -246,6 +252,56 @@ class Author:
     def _retire(self) -> Step:
         epochs = [*self.world.oracle.admitted, self.chance.randint(-1, self.world.oracle.newest_epoch + 1)]
         return Step("retire", "", {"epoch": self.chance.choice(epochs)} | self._requested())
+
+    def _upload(self) -> Step:
+        short = [log for log in self._living() if len(log.content) < RECORDS_MAX] or self._living()
+        undecided = [log for log in short if log.promotable or self.world.oracle.undecided_forks(log)]
+        log = self._often(self.chance.choice([undecided, short]), 0.95)
+        ttl = self.chance.choice([0, *[self.chance.randrange(5, 400)] * 12])
+        return Step("upload", self._label(log), {"ttl": ttl, "now": self.now} | self._requested())
+
+    def _publish(self) -> Step:
+        """Mostly what can be published: objects of living uploads of one log, and at times those of all of them."""
+        oracle = self.world.oracle
+        living = {epoch: log for epoch, (log, _) in oracle.uploads.items() if log in oracle.living}
+        if not living:
+            return self._upload()
+        log = oracle.living[self.chance.choice(list(living.values()))]
+        epochs = [epoch for epoch, owner in living.items() if owner == log.id]
+        epochs = self.chance.sample(epochs, self.chance.randint(1, len(epochs)))
+        stray = self.chance.randint(1, oracle.newest_epoch + 1)
+        epochs += self.chance.choice([[], [], [], [], [], [], [stray]])
+        objects: list[tuple[str, list[tuple[int, ...]]]] = []
+        for _ in range(self.chance.choice([0, 1, 1, 1, 2, 2, 3])):
+            name = f"{self.chance.choice([*epochs * 9, stray]):x}-{self._new('o')}"
+            published = [known for known in oracle.objects if "-" in known]
+            if published and self.chance.random() < 0.04:
+                name = self.chance.choice(published)
+            blocks = [
+                tuple(self.now + self.chance.randrange(-6, 3) for _ in range(self.chance.randint(1, 2)))
+                for _ in range(self.chance.randint(1, 3))
+            ]
+            objects.append((name, blocks))
+        if objects and self.chance.random() < 0.05:
+            objects.append(objects[0])
+        more: dict[str, Any] = {"objects": objects, "epochs": epochs, "now": self.now} | self._requested()
+        if self.chance.random() < 0.2:
+            writer = self.chance.choice("uvw")
+            sequence = log.writers[writer][0] if writer in log.writers else 0
+            more |= {"writer": writer, "sequence": sequence + self.chance.choice([-1, 0, 1, 1, 1, 2])}
+        more |= self._sometimes(0.1, tail=len(log.content) - self.chance.choice([0, 0, 1]))
+        if self.chance.random() < 0.15:  # asked again when its uploads are over
+            self.later.append(Step("publish", self._label(log), more))
+        return Step("publish", self._label(log), more)
+
+    def _discard(self) -> Step:
+        """By whoever began it, or because its time is over: the log may be no more."""
+        oracle = self.world.oracle
+        epochs = [*oracle.uploads, self.chance.randint(-1, oracle.newest_epoch + 1)]
+        epoch = self.chance.choice(epochs)
+        owner = oracle.logs.get(oracle.uploads[epoch][0]) if epoch in oracle.uploads else None
+        log = self._any() if owner is None or self.chance.random() < 0.2 else owner
+        return Step("discard", self._label(log), {"epoch": epoch, "now": self.now} | self._requested())
 
     def _retain(self) -> Step:
         kept = [log for log in self._living() if (log.retain_age_us, log.retain_bytes) != (-1, -1)]

@@ -107,6 +107,7 @@ class Oracle:
         self.epoch = 0
         self.newest_epoch = 0
         self.admitted: set[int] = set()
+        self.uploads: dict[int, tuple[int, int]] = {}  # epoch -> log, when it is over
         self.floors: dict[bytes, int] = {}  # of clients
         self.applied = 0
         self.blocks_made = 0
@@ -222,7 +223,7 @@ class Oracle:
             answer = self._apply(command, list(records))
         except Refused as refused:
             return refused.answer
-        if request and not isinstance(command, c.Append):
+        if request and not isinstance(command, c.Append | c.Publish):
             self.answers[request] = answer
         self._settle()
         return answer
@@ -243,6 +244,21 @@ class Oracle:
                     raise Refused(e.InvalidArgument)
                 self.admitted.discard(command.epoch)
                 return "done", 0
+            case c.Upload():
+                self._live(command.log)
+                if command.ttl_us <= 0:
+                    raise Refused(e.InvalidArgument)
+                self.newest_epoch += 1
+                self.uploads[self.newest_epoch] = (command.log, command.now + command.ttl_us)
+                return "done", self.newest_epoch
+            case c.Discard():
+                others = self.uploads.get(command.epoch, (command.log,))[0] != command.log
+                if others or not 0 < command.epoch <= self.newest_epoch:
+                    raise Refused(e.InvalidArgument)
+                self.uploads.pop(command.epoch, None)
+                return "done", 0
+            case c.Publish():
+                return self._publish(command, records)
             case c.Settle():
                 self.floors[command.client] = max(command.floor, self.floors.get(command.client, 0))
                 return "done", self.floors[command.client]
@@ -336,22 +352,67 @@ class Oracle:
         log = self._live(command.log)
         if not records:
             raise Refused(e.InvalidArgument)
+        before = self._before(command, log)
+        if before is not None:
+            return before
+        limit = self._appendable(command, log)
+        if command.object:
+            self._require(command.object)
+        self._block(log, command.object, records)
+        return self._bind(command, log, records, limit)
+
+    def _publish(self, command: c.Publish, records: list[int]) -> Answer:
+        log = self._live(command.log)
+        before = self._before(command, log)
+        if before is not None:
+            return before
+        limit = self._appendable(command, log)
+        for epoch in command.epochs:
+            if epoch not in self.uploads:
+                raise Refused(e.ConditionFailed)
+            if self.uploads[epoch][0] != log.id:
+                raise Refused(e.InvalidArgument)
+        if not command.objects:
+            raise Refused(e.InvalidArgument)
+        names = [uploaded.object for uploaded in command.objects]
+        for number, name in enumerate(names):
+            if int(name.split("-")[0], 16) not in command.epochs:
+                raise Refused(e.InvalidArgument)
+            if name in self.objects or name in names[:number]:
+                raise Refused(e.ConditionFailed)
+        at = 0
+        for uploaded in command.objects:
+            self.objects[uploaded.object] = False
+            for block in uploaded.blocks:
+                self._block(log, uploaded.object, records[at : at + block.count])
+                at += block.count
+        for epoch in command.epochs:
+            self.uploads.pop(epoch, None)
+        return self._bind(command, log, records, limit)
+
+    def _before(self, command: c.Append | c.Publish, log: NaiveLog) -> Answer | None:
         if command.writer in log.writers:
             sequence, batch = log.writers[command.writer]
             if command.sequence == sequence:
                 return self.told(batch)
             if command.sequence < sequence:
                 raise Refused(e.ConditionFailed)
+        return None
+
+    def _appendable(self, command: c.Append | c.Publish, log: NaiveLog) -> Limit:
         limit = self.limit(log)
         if limit.blocked:
             assert limit.holder is not None
             raise Refused(e.Blocked, limit.holder.name)
         if command.expected_tail not in (NONE, limit.tail):
             raise Refused(e.ConditionFailed)
-        if command.object:
-            self._require(command.object)
+        return limit
+
+    def _block(self, log: NaiveLog, name: str, records: list[int]) -> None:
         self.blocks_made += 1
-        self.blocks[self.blocks_made] = Block(log.id, command.object, list(records))
+        self.blocks[self.blocks_made] = Block(log.id, name, list(records))
+
+    def _bind(self, command: c.Append | c.Publish, log: NaiveLog, records: list[int], limit: Limit) -> Answer:
         log.own.update(records)
         for member in self.subtree(log):
             member.content += records

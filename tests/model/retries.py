@@ -145,6 +145,7 @@ class Network:
             c.Trim(1, 0, request=request),
             c.Commit(1, "somebody", 0, 0, request=request),
             c.Admit(0, request=request),
+            c.Upload(1, 0, 1, request=request),
         ]
         if not held:
             kinds.append(c.CFork(1, "", 0, promotable=True, request=request))

@@ -6,13 +6,13 @@ by what somebody would observe and not by a crash, save one; the same histories 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import pytest
 
 from braidlog import limits
 from braidlog.forest import commands as c
-from braidlog.forest import consumers, forks, space, tails
+from braidlog.forest import consumers, forks, space, tails, uploads
 from braidlog.forest.index import Index, Insertions, Segment
 from braidlog.forest.log import Log, View, Way
 from braidlog.forest.machine import Forest
@@ -205,6 +205,36 @@ def appends_that_share_a_block_all_begin_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(space.Space, "add_placed", lambda self, place: right(self, place._replace(row=0)))
 
 
+def an_upload_outlives_its_publication(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads.Uploads, "end", lambda *_: None)
+
+
+def an_object_is_published_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = uploads.Uploads.check
+    monkeypatch.setattr(uploads.Uploads, "check", lambda self, command, _: right(self, command, ()))
+
+
+def a_publication_counts_its_first_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Forest._bound
+
+    def wrong(self: Forest, command: c.Append | c.Publish, log: Log, tail: int, count: int, *rest: int) -> c.Appended:
+        first = command.objects[0].blocks[0].count if isinstance(command, c.Publish) else count
+        return right(self, command, log, tail, first, *rest)
+
+    monkeypatch.setattr(Forest, "_bound", wrong)
+
+
+def what_was_uploaded_for_another_log_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = uploads.Uploads.check
+
+    def wrong(self: uploads.Uploads, command: c.Publish, registered: Container[str]) -> None:
+        own = uploads.Uploads()
+        own.by_epoch = {epoch: living._replace(log=command.log) for epoch, living in self.by_epoch.items()}
+        right(own, command, registered)
+
+    monkeypatch.setattr(uploads.Uploads, "check", wrong)
+
+
 SEEN = {
     "answer",
     "consumers",
@@ -216,6 +246,7 @@ SEEN = {
     "stability",
     "tail",
     "unreadable",
+    "uploads",
     "writers",
 }
 
@@ -254,6 +285,10 @@ def test_the_same_histories_pass_when_nothing_is_planted() -> None:
         a_retired_uploader_goes_on_registering,
         an_epoch_is_given_twice,
         appends_that_share_a_block_all_begin_it,
+        an_upload_outlives_its_publication,
+        an_object_is_published_twice,
+        a_publication_counts_its_first_block_only,
+        what_was_uploaded_for_another_log_is_published,
     ],
     ids=lambda plant: plant.__name__,
 )

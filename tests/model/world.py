@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from braidlog.errors import Blocked, BraidError, Gone, OutcomeUnknown, Trimmed
+from braidlog.facts import UploadedBlock, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.forest import consumers as consumers_of
 from braidlog.forest import invariants
@@ -82,6 +83,7 @@ class World:
         self.met: Counter[str] = Counter()  # what kinds of things happened
         self._doors: dict[str, Callable[[Step], None]] = {
             "append": self._append,
+            "publish": self._publish,
             "plan-pack": self._plan_pack,
             "plan-relocate": self._plan_relocate,
             "apply-plan": self._apply_plan,
@@ -150,6 +152,10 @@ class World:
                 return c.Admit(self.now, request)
             case "retire":
                 return c.Retire(more["epoch"], request)
+            case "upload":
+                return c.Upload(log, self.now, more["ttl"], request)
+            case "discard":
+                return c.Discard(log, more["epoch"], request)
             case "collect":
                 return c.Collect(self.now)
             case "forget":
@@ -204,6 +210,36 @@ class World:
         result = self._both(self._again(command, step), step, records)
         if isinstance(result, c.Appended) and result.block != NONE and not name:
             self.inline[result.block] = records
+
+    def _publish(self, step: Step) -> None:
+        """Objects of some blocks each, that were stored before: under a name that is taken stands what stood there."""
+        more = step.more
+        made: list[UploadedObject] = []
+        records: list[int] = []
+        for name, blocks in more["objects"]:
+            described: list[UploadedBlock] = []
+            free = name not in self.objects
+            for offset, times in enumerate(blocks):
+                rows = list(range(self.records_made, self.records_made + len(times)))
+                self.records_made += len(times)
+                self.times.update(zip(rows, times, strict=True))
+                records += rows
+                size = len(rows) * self.record_size
+                described.append(UploadedBlock(offset, 1, 2, len(rows), size, min(times), max(times)))
+                if free:
+                    self.objects.setdefault(name, {})[offset] = rows
+            made.append(UploadedObject(name, len(blocks), 3, described))
+        command = c.Publish(
+            self._id(step.log),
+            made,
+            list(more["epochs"]),
+            self.now,
+            more.get("tail", NONE),
+            more.get("writer", ""),
+            more.get("sequence", NONE),
+            self._request(more),
+        )
+        self._both(self._again(command, step), step, records)
 
     def _plan_pack(self, step: Step) -> None:
         """Some inline blocks are copied into a new object, one block of it for each log."""
@@ -279,8 +315,8 @@ class World:
         self._note(command, wanted, detail)
         try:
             bare = command.command if isinstance(command, c.Again) else command
-            if isinstance(bare, c.Append | c.CFork | c.SFork) and isinstance(
-                command, c.Append | c.CFork | c.SFork | c.Again
+            if isinstance(bare, c.Append | c.Publish | c.CFork | c.SFork) and isinstance(
+                command, c.Append | c.Publish | c.CFork | c.SFork | c.Again
             ):
                 self._compare_foresight(command, wanted)
             result = self.forest.apply(command)
@@ -340,7 +376,7 @@ class World:
                 self.met[what] += 1
                 self.met[f"{what}, {detail}"] += bool(detail)
 
-    def _compare_foresight(self, command: c.Append | c.CFork | c.SFork | c.Again, wanted: Answer) -> None:
+    def _compare_foresight(self, command: c.Append | c.Publish | c.CFork | c.SFork | c.Again, wanted: Answer) -> None:
         """What a hold would refuse is known before anything is tried; nothing is foreseen that then goes well."""
         try:
             self.forest.check_holds(command)
@@ -400,6 +436,12 @@ class World:
             known = forest.recall(request)
             same("outcomes", f"the outcome of {request!r}", known and self._told(known), oracle.recall(request))
         same("deadlines", f"what is overdue at {self.now}", forest.overdue(self.now), oracle.overdue(self.now))
+        uploads = forest.space.uploads
+        same("uploads", "the living uploads", uploads.by_epoch, oracle.uploads)
+        over = [
+            (log, epoch) for epoch, (log, at) in oracle.uploads.items() if at <= self.now or log not in oracle.living
+        ]
+        same("uploads", f"which of them are over at {self.now}", uploads.overdue(self.now, forest.logs), over)
         try:
             wrong = invariants.broken(forest)
         except Exception as error:

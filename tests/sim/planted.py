@@ -14,6 +14,7 @@ from braidlog.embedded.committer import Committer, Pending, _encoder, _placed
 from braidlog.forest import tails
 from braidlog.forest.log import Log
 from braidlog.forest.machine import Forest
+from braidlog.forest.space import Space
 from sim.etcd import Compare, Etcd
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -82,6 +83,13 @@ def collected_without_grace() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def what_is_uploaded_is_swept() -> Iterator[None]:
+    """Objects of an upload that lives are taken for what somebody left."""
+    with _instead(Space, "current_epochs", property(lambda self: {self.epoch, *self.admitted})):
+        yield
+
+
+@contextlib.contextmanager
 def windows_are_ignored() -> Iterator[None]:
     """What is sent again is taken for new."""
     with _instead(Forest, "recall", lambda self, request: None):  # noqa: ARG005
@@ -108,6 +116,7 @@ PLANTS: dict[str, Plant] = {
         acknowledged_before_bound,
         bound_out_of_order,
         collected_without_grace,
+        what_is_uploaded_is_swept,
         windows_are_ignored,
         forks_read_beyond_their_bound,
     )

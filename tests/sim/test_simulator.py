@@ -31,6 +31,8 @@ FLOORS = {
     "withheld": 20,
     "ordered pairs": 40,
     "pushes": 40,
+    "publications bound": 40,
+    "uploads forsaken": 10,
 }
 UNDECIDED_MAX = 1
 

@@ -17,10 +17,11 @@ UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME")))
 MACHINE_PATH = re.compile("|".join(f"(?<![\\w.])/{folder}/" for folder in ("home", "root", "Users", "work")))
 UNITS = {
     "VERSIONS",
+    "UPLOADS",
+    "BLOCKS",
     "ATTEMPTS",
     "ADDRESSES",
     "BATCHES",
-    "BLOCKS",
     "BROKERS",
     "BYTES",
     "CHARS",

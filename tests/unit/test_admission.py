@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from braidlog import limits
 from braidlog.broker import admission
 from braidlog.errors import InvalidArgument
+from braidlog.facts import UploadedBlock, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.objects.batch import SCHEMA, Batch, encode, records, to_arrow
 
@@ -288,3 +289,64 @@ def test_a_change_that_no_client_may_ask_for_is_refused(command: c.Command) -> N
 def test_the_time_is_the_servers() -> None:
     made = admission.change(c.Create("x", 10**15, request=ID), CLIENT, 5)
     assert made == c.Create("x", 5, request=ID)
+
+
+# --- publications --------------------------------------------------------------------------------------------------
+
+BLOCK = UploadedBlock(100, 200, 3, 4, 50, -6, 7)
+OBJECT = UploadedObject("00000002-0000000a.arrow", 300, 8, [BLOCK])
+PUBLISH = c.Publish(1, [OBJECT], [2], 0, request=ID)
+
+
+def published(**changed: object) -> c.Publish:
+    return msgspec.structs.replace(PUBLISH, **changed)
+
+
+def of_block(**changed: object) -> c.Publish:
+    return published(objects=[msgspec.structs.replace(OBJECT, blocks=[msgspec.structs.replace(BLOCK, **changed)])])
+
+
+def test_a_publication_is_taken_as_of_now() -> None:
+    assert admission.change(PUBLISH, CLIENT, 99) == published(now=99)
+    assert admission.change(c.Upload(1, 3, 5, ID), CLIENT, 99) == c.Upload(1, 99, 5, ID)
+    assert admission.change(c.Discard(1, 3, ID), CLIENT, 99) == c.Discard(1, 3, ID)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        published(epochs=[]),
+        published(epochs=[0]),
+        published(epochs=[2**32]),
+        published(epochs=[2] * (limits.PUBLISH_UPLOADS_MAX + 1)),
+        published(objects=[OBJECT] * (limits.PUBLISH_OBJECTS_MAX + 1)),
+        published(objects=[msgspec.structs.replace(OBJECT, blocks=[BLOCK] * (limits.PUBLISH_BLOCKS_MAX + 1))]),
+        published(objects=[msgspec.structs.replace(OBJECT, object="../00000002-0000000a.arrow")]),
+        published(objects=[msgspec.structs.replace(OBJECT, object="")]),
+        published(objects=[msgspec.structs.replace(OBJECT, size=-1)]),
+        published(objects=[msgspec.structs.replace(OBJECT, crc=2**32)]),
+        published(writer="w", sequence=-1),
+        published(writer="w" * 10_000, sequence=1),
+        published(expected_tail=-2),
+        published(request=b"another's id 1234"),
+        of_block(offset=-1),
+        of_block(length=0),
+        of_block(length=2**40),
+        of_block(crc=-1),
+        of_block(count=0),
+        of_block(count=2**62),
+        of_block(size=-1),
+        of_block(size=10**6),
+        of_block(least=8),
+        of_block(greatest=2**63),
+        of_block(least=-(2**63)),
+        c.Upload(1, 0, 0, ID),
+        c.Upload(1, 0, -5, ID),
+        c.Upload(1, 0, round(limits.UPLOAD_TTL_MAX_S * 1e6) + 1, ID),
+        c.Upload(1, 0, 5, b""),
+        c.Discard(-2, 1, ID),
+    ],
+)
+def test_what_no_publication_says_is_refused(command: c.Command) -> None:
+    with pytest.raises(InvalidArgument):
+        admission.change(command, CLIENT, 99)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidlog import limits
-from braidlog.errors import ConditionFailed, Corrupt, Gone
+from braidlog.errors import ConditionFailed, Corrupt, Gone, NotFound
 from braidlog.forest import commands as c
 from braidlog.forest import invariants
 from braidlog.forest.machine import Forest
@@ -54,6 +54,32 @@ def test_of_a_logs_writers_the_longest_silent_is_forgotten_first(monkeypatch: py
     forest.apply(append(writer="c", sequence=1))
     assert list(forest.logs[1].writers) == ["a", "c"]
     assert isinstance(forest.apply(append(writer="a", sequence=1)), ConditionFailed)
+
+
+def test_a_writer_that_goes_back_is_told_where_it_is() -> None:
+    forest = planted(append(writer="a", sequence=5))
+    refused = forest.apply(append(writer="a", sequence=4))
+    assert isinstance(refused, ConditionFailed)
+    assert refused.sequence == 5
+    other = forest.apply(c.Append(1, 1, 1, 0, 0, b"-", expected_tail=9))
+    assert isinstance(other, ConditionFailed)
+    assert other.sequence is None
+
+
+def test_the_name_of_a_promoted_fork_says_what_it_went_on_as() -> None:
+    forest = planted(
+        c.CFork(1, "squashed", 0), c.CFork(1, "outer", 0, promotable=True), c.CFork(3, "inner", 0, promotable=True)
+    )
+    forest.apply(c.Squash(2))
+    for promoted, into in ((4, "outer"), (3, "root")):  # inner, then what it went on as
+        forest.apply(c.Promote(promoted))
+        with pytest.raises(NotFound) as missing:
+            forest.by_name("inner")
+        assert missing.value.into == into
+    for name in ("squashed", "never"):
+        with pytest.raises(NotFound) as missing:
+            forest.by_name(name)
+        assert missing.value.into == ""
 
 
 def test_a_name_that_the_forest_gives_is_free_and_not_too_long() -> None:

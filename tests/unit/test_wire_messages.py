@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from braidlog import errors
 from braidlog.errors import BraidError, Unavailable
-from braidlog.facts import Ancestor, Consumer, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.facts import Ancestor, Consumer, Info, Outcome, Plan, PlanPart, Retention, UploadedBlock, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.wire import messages as m
 from braidlog.wire.faults import error_of, fault_of
@@ -51,6 +51,9 @@ REQUESTS: list[Any] = [
     m.Append(c.Append(1, 2, 30, -5, 5, request=ID), True, 17),
     m.Execute(c.Create("orders", 5, labels={"ü": "ß"}, request=ID)),
     m.Execute(c.Again(c.Squash(2, request=ID), 5), 4),
+    m.Execute(c.Upload(1, 5, 6, ID)),
+    m.Execute(c.Publish(1, [UploadedObject("o", 9, 8, [UploadedBlock(1, 2, 3, 4, 5, -6, 7)])], [2, 3], 5, request=ID)),
+    m.Execute(c.Discard(1, 2, ID)),
     m.Find("orders"),
     m.ListLogs("agent", ["read:*"]),
     m.NameOf(1),
@@ -178,6 +181,8 @@ def test_random_fields_raise_malformed_or_mean_something(tag: str, fields: list[
 # --- errors ------------------------------------------------------------------------------------------------------
 
 DETAILS: dict[str, dict[str, Any]] = {
+    "NotFound": {"into": "orders"},
+    "ConditionFailed": {"sequence": 7},
     "Gone": {"end": "squashed"},
     "Trimmed": {"start": 12},
     "Blocked": {"by": "orders"},

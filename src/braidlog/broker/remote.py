@@ -216,7 +216,9 @@ class BrokerService(Service):
     def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
         try:
             if isinstance(request, m.Append | m.Execute):
-                self._turns.enter(caller.client, partial(self._change, caller, request, body, reply, caller.seen))
+                self._turns.enter(
+                    caller.client, partial(self._change, caller, request, body, reply, _since(caller, request))
+                )
             elif isinstance(request, m.Read):
                 self.read(request, reply, behind=caller.seen > self.link.seen)
             elif isinstance(request, _PASSED_ON):
@@ -249,9 +251,9 @@ class BrokerService(Service):
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def _change(self, caller: Caller, request: m.Append | m.Execute, body: memoryview, reply: Reply, seen: int) -> None:
-        """`seen` is what the client had seen when it sent this, which may have waited for its turn since."""
-        since = _since(seen, request)
+    def _change(
+        self, caller: Caller, request: m.Append | m.Execute, body: memoryview, reply: Reply, since: int
+    ) -> None:
         try:
             if isinstance(request, m.Append):
                 self._append(caller, request, body, reply, since)
@@ -543,10 +545,10 @@ class BrokerService(Service):
                 self._await(log, stamp)
 
 
-def _since(seen: int, request: m.Append | m.Execute) -> int:
+def _since(caller: Caller, request: m.Append | m.Execute) -> int:
     """What its client had seen when it first sent this. It may have lost patience with us by the time when this is
     bound, and have its answer from another broker: so we never say that it is new, only since when it can be there."""
-    return seen if request.since == NONE else request.since
+    return caller.seen if request.since == NONE else request.since
 
 
 def _answer(reply: Reply, result: c.Result | BraidError) -> None:

@@ -308,7 +308,8 @@ def _joined(found: Iterator[_Rows], columns: list[str]) -> Iterator[pa.RecordBat
             yield finished(first, held)
             held, rows, size = [], 0, 0
         if batch.num_rows > limits.BULK_BATCH_ROWS or run.size > limits.BULK_BATCH_BYTES:
-            step = min(limits.BULK_BATCH_ROWS, max(batch.num_rows * limits.BULK_BATCH_BYTES // max(run.size, 1), 1))
+            pieces = max(-(-batch.num_rows // limits.BULK_BATCH_ROWS), -(-run.size // limits.BULK_BATCH_BYTES))
+            step = -(-batch.num_rows // pieces)
             for row in range(0, batch.num_rows, step):
                 yield finished(run.position + row, [batch.slice(row, step)])
             continue

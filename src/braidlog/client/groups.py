@@ -139,7 +139,9 @@ class GroupedBackend(Backend):
         if len(others) > 1:
             raise InvalidArgument(f"there are {len(others)} forks called {name!r}, of logs of different groups")
         if not others:
-            raise NotFound(f"there is no log {name!r}" + (f": it was promoted into {into!r}" if into else ""), into=into)
+            raise NotFound(
+                f"there is no log {name!r}" + (f": it was promoted into {into!r}" if into else ""), into=into
+            )
         return others[0]
 
     def listing(self) -> list[tuple[int, str]]:

@@ -113,9 +113,7 @@ class Replica:
             self.littered = True
         return answer
 
-    def objects_of(self, log_id: int) -> str | None:
-        """Where the objects of a log are, for those who read or write them by themselves; None if nobody else can."""
-        del log_id
+    def objects_of(self, _: int) -> str | None:
         return self.folder
 
     def _announce(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -284,7 +285,7 @@ class Keeper:
         if now - self._swept_at >= (limits.SWEEP_S if self._writer.forsaken else limits.SWEEP_IDLE_S):
             self._swept_at = now
             self._sweeping = threading.Thread(
-                target=self._try, args=(self.upkeep.sweep,), name="braidlog-sweep", daemon=True
+                target=partial(self._try, self.upkeep.sweep), name="braidlog-sweep", daemon=True
             )
             self._sweeping.start()
 

@@ -310,8 +310,6 @@ class Forest:
         before = self._written_before(command, log) if command.writer else None
         if before is not None:
             return before
-        if not command.objects:
-            raise InvalidArgument("a publication needs at least one object")
         tail = self._appendable(command, log)
         self.space.uploads.check(command, self.space.objects)
         numbers = self.space.publish(command)

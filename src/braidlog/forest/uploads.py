@@ -61,6 +61,8 @@ class Uploads:
                 )
             if living.log != command.log:
                 raise InvalidArgument(f"upload {epoch} is one of another log: publish it there")
+        if not command.objects:
+            raise InvalidArgument("a publication needs at least one object")
         epochs = set(command.epochs)
         names: set[str] = set()
         blocks = 0

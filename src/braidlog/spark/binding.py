@@ -69,7 +69,7 @@ def bind(reach: Reach, parts: Sequence[Written], writer: str, sequence: int, pat
             unknown = unknown or isinstance(error, OutcomeUnknown)
             if time.monotonic() >= deadline:
                 raise _given_up(error, attempt.log, patience.commit_s, unknown) from None
-        time.sleep(limits.SPARK_RETRY_S)
+        time.sleep(limits.SPARK_PAUSE_S)
 
 
 class _Attempt:

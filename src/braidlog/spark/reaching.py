@@ -80,7 +80,7 @@ class Reach:
             except INTERRUPTED:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(limits.SPARK_RETRY_S)
+            time.sleep(limits.SPARK_PAUSE_S)
 
     def _open(self, deadline: float, create: bool) -> Reached:
         if self.place.url.startswith(SCHEMES):
@@ -101,7 +101,7 @@ class Reach:
                         f"the service at {self.place.url} does not answer on {socket.gethostname()}: the driver and "
                         f"all executors of Spark must reach it ({error})"
                     ) from None
-                time.sleep(limits.SPARK_RETRY_S)
+                time.sleep(limits.SPARK_PAUSE_S)
         _clients[key] = client
         return client
 
@@ -131,7 +131,7 @@ class Reach:
                 return Reached(joined, False)
             if time.monotonic() >= deadline:
                 raise Locked(f"{refusal}; Spark can write through a process that shares the directory", pid=refusal.pid)
-            time.sleep(limits.SPARK_RETRY_S)
+            time.sleep(limits.SPARK_PAUSE_S)
 
 
 _clients: dict[tuple[int, Reach], Braid] = {}  # of this process; never one that holds a directory itself

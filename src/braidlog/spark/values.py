@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -37,8 +37,8 @@ def arrow_values(
 ) -> DataFrame:
     """The rows that are in the values, for values that are Arrow IPC streams: one row for each row of each value.
 
-    `schema` says what columns they have. Beside them stand those of `keep` that the DataFrame has, the same for all rows
-    of a record. Columns are found by name, and cast without loss.
+    `schema` says what columns they have. Beside them stand those of `keep` that the DataFrame has, the same for all
+    rows of a record. Columns are found by name, and cast without loss.
     """
     kept = [name for name in keep if name in df.columns]
     inner = schema if isinstance(schema, StructType) else _parsed(df, schema)

@@ -1,0 +1,310 @@
+"""The streaming source, asked as Spark asks it, but without Spark: every offset and every record of each batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import braidlog
+from braidlog import Braid, Log, limits
+from braidlog.spark import BraidlogFailed
+from braidlog.spark.columns import schema
+from braidlog.spark.options import parse
+from braidlog.spark.stream import StreamReader
+from tests.spark.conftest import eventually
+
+Got = list[tuple[str, int, bytes]]
+
+
+@pytest.fixture
+def braid(directory: str) -> Iterator[Braid]:
+    with braidlog.open(directory) as opened:
+        yield opened
+
+
+@pytest.fixture
+def orders(braid: Braid) -> Log:
+    return braid.create("orders")
+
+
+class Query:
+    """What Spark does with a source: its offsets go through JSON, as through a checkpoint."""
+
+    def __init__(self, url: str, at: str | None = None, *, now: bool = False, **options: str) -> None:
+        named = {"log": "orders"} if not {"log", "logPattern"} & options.keys() else {}
+        parsed = parse({"url": url, **named, **options}, {})
+        self.reader = StreamReader(parsed, schema(headers=False))
+        if now:
+            self.reader.prepareForTriggerAvailableNow()
+        self.limit = self.reader.getDefaultReadLimit()
+        self.at = at if at is not None else json.dumps(self.reader.initialOffset())
+
+    def batch(self) -> Got:
+        """The next micro-batch; nothing if there is nothing new."""
+        end = json.dumps(self.reader.latestOffset(json.loads(self.at), self.limit))
+        found = self.read(self.at, end)
+        self.at = end
+        return found
+
+    def read(self, start: str, end: str) -> Got:
+        return [
+            (row["log"], row["position"], row["value"])
+            for partition in self.reader.partitions(json.loads(start), json.loads(end))
+            for batch in self.reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+    def until(self, count: int) -> Got:
+        found: Got = []
+        eventually(lambda: found.extend(self.batch()) or len(found) >= count, f"{count} records, not {found}", 20)
+        return found
+
+    def until_quiet(self) -> list[Got]:
+        """All batches up to one that changes nothing, as with Trigger.AvailableNow."""
+        found = []
+        while True:
+            before = self.at
+            batch = self.batch()
+            if self.at == before:
+                return found
+            found.append(batch)
+
+    def reported(self) -> dict[str, int]:
+        latest = self.reader.reportLatestOffset()
+        assert latest is not None
+        return {name: at["position"] for name, at in latest["logs"].items()}
+
+    def logs(self) -> dict[str, int]:
+        return {name: at["position"] for name, at in json.loads(self.at)["logs"].items()}
+
+
+@pytest.fixture
+def query(directory: str) -> Iterator[Callable[..., Query]]:
+    made: list[Query] = []
+
+    def make(at: str | None = None, **options: Any) -> Query:
+        made.append(Query(directory, at, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.reader.stop()
+
+
+def named(log: str, first: int, *values: bytes) -> Got:
+    return [(log, first + n, value) for n, value in enumerate(values)]
+
+
+def test_it_begins_at_the_end_unless_told_otherwise(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"old")
+    new = query()
+    assert new.batch() == []
+    orders.append(b"new")
+    assert new.until(1) == named("orders", 1, b"new")
+    assert query(startingOffsets="earliest").until(2) == named("orders", 0, b"old", b"new")
+    assert query(startingOffsets='{"orders": 1}').until(1) == named("orders", 1, b"new")
+
+
+def test_the_first_batch_reads_nothing_and_pins_the_beginning(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"old")
+    first = query()
+    initial = first.at
+    first.batch()
+    pinned = first.at
+    orders.append(b"new")
+    again = query(at=initial)  # a crash before the first batch was done: Spark asks for the beginning again
+    assert again.read(json.dumps(again.reader.initialOffset()), pinned) == []
+    assert query(at=pinned).until(1) == named("orders", 1, b"new")
+
+
+def test_a_restart_goes_on_exactly_and_a_batch_done_again_is_the_same(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append_many([b"a", b"b", b"c"])
+    first = query(startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    first.batch()
+    before = first.at
+    assert first.batch() == named("orders", 0, b"a", b"b")
+    orders.append(b"d")
+    second = query(at=first.at, maxOffsetsPerTrigger="2")
+    assert second.read(before, first.at) == named("orders", 0, b"a", b"b")
+    assert second.until(2) == named("orders", 2, b"c", b"d")
+
+
+@pytest.mark.usefixtures("orders")
+def test_nothing_new_is_waited_for_a_little_but_not_by_available_now(query: Callable[..., Query]) -> None:
+    idle = query()
+    idle.batch()
+    began = time.monotonic()
+    assert idle.batch() == []
+    assert time.monotonic() - began >= limits.SPARK_IDLE_WAIT_S
+    idle.reader.prepareForTriggerAvailableNow()
+    began = time.monotonic()
+    for _ in range(20):
+        assert idle.batch() == []
+    assert time.monotonic() - began < 20 * limits.SPARK_IDLE_WAIT_S
+
+
+def test_available_now_ends_where_the_logs_ended(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append_many([b"x"] * 5)
+    now = query(startingOffsets="earliest", maxOffsetsPerTrigger="2", now=True)
+    orders.append(b"later")
+    assert [len(batch) for batch in now.until_quiet()] == [0, 2, 2, 1]
+    eventually(lambda: not now.batch() and now.reported() == {"orders": 6}, "what came later is told of, not read", 20)
+
+
+def test_limits_in_records_are_shared_by_the_logs(braid: Braid, orders: Log, query: Callable[..., Query]) -> None:
+    orders.append_many([b"x"] * 90)
+    braid.create("payments").append_many([b"y"] * 10)
+    both = query(log="orders,payments", startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    both.batch()
+    assert [log for log, _, _ in both.batch()] == ["orders"] * 18 + ["payments"] * 2
+    both.limit = ReadAllAvailable()
+    assert len(both.batch()) == 80
+
+
+def test_limits_in_bytes_and_both_together(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append_many([b"x" * 10_000] * 100)
+    orders.append_many([b"y" * 100] * 100)
+    sizes = [
+        len(batch) for batch in query(startingOffsets="earliest", maxBytesPerTrigger="100000", now=True).until_quiet()
+    ]
+    assert sum(sizes) == 200
+    assert all(size <= 10 for size in sizes[1:10])
+    assert max(sizes) > 50
+    both = query(startingOffsets="earliest", maxBytesPerTrigger="100000", maxOffsetsPerTrigger="3", now=True)
+    assert max(len(batch) for batch in both.until_quiet()) == 3
+    tiny = query(startingOffsets='{"orders": 195}', maxBytesPerTrigger="1", now=True)
+    assert [len(batch) for batch in tiny.until_quiet()] == [0, 1, 1, 1, 1, 1]
+
+
+def test_a_fork_gets_its_parents_new_records_and_a_parent_none_of_the_forks(
+    orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial")
+    on_fork, on_parent = query(log="trial", startingOffsets="earliest"), query(startingOffsets="earliest")
+    assert on_fork.until(1) == named("trial", 0, b"a")
+    fork.append(b"mine")
+    orders.append(b"b")
+    assert on_fork.until(2) == named("trial", 1, b"mine", b"b")
+    assert on_parent.until(2) == named("orders", 0, b"a", b"b")
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_hold_is_waited_out_whichever_way_it_is_decided(
+    orders: Log, query: Callable[..., Query], promoted: bool
+) -> None:
+    orders.append_many([b"a", b"b"])
+    held = query(startingOffsets="earliest")
+    assert held.until(2) == named("orders", 0, b"a", b"b")
+    trial = orders.cfork("trial", promotable=True)
+    trial.append(b"mine")
+    orders.append(b"hidden")
+    assert held.batch() == []
+    if promoted:
+        trial.promote()
+    else:
+        trial.squash()
+    orders.append(b"c")
+    expected = [b"mine", b"hidden", b"c"] if promoted else [b"hidden", b"c"]
+    assert held.until(len(expected)) == named("orders", 2, *expected)
+
+
+def failed(query: Query, *said: str) -> None:
+    with pytest.raises(BraidlogFailed) as caught:
+        eventually(lambda: query.batch() and False, "the end of the stream", 20)
+    for each in said:
+        assert each in str(caught.value)
+
+
+def test_the_end_of_a_fork_is_told_with_its_reason_and_position(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    for kind, end in (("squashed", Log.squash), ("promoted", Log.promote)):
+        fork = orders.cfork(f"to-be-{kind}", promotable=True)
+        following = query(log=fork.name, startingOffsets="earliest")
+        following.until(1)
+        end(fork)
+        failed(following, f"'{fork.name}' was {kind}", "up to position 1")
+    failed(query(at=following.at, log="to-be-promoted"), '{"orders": 1}')
+    orders.cfork("short", ttl=0.5)
+    failed(query(log="short", onForkEnd="continue"), "'short' was expired", "nothing to go on with")
+
+
+def test_a_promoted_fork_goes_on_as_its_parent_at_the_same_position(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial", promotable=True)
+    fork.append(b"mine")
+    following = query(log="trial", startingOffsets="earliest", onForkEnd="continue")
+    before = following.at
+    assert following.until(2) == named("trial", 0, b"a", b"mine")
+    read = following.at
+    fork.append(b"unread")
+    fork.promote()
+    orders.append(b"b")
+    assert following.until(2) == named("orders", 2, b"unread", b"b")
+    replayed = query(at=before, log="trial", onForkEnd="continue")
+    pinned = json.dumps(replayed.reader.latestOffset(json.loads(before), replayed.limit))
+    assert replayed.read(pinned, read) == named("trial", 0, b"a", b"mine")
+
+
+def test_new_logs_of_a_pattern_are_read_from_their_start(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"old")
+    following = query(logPattern="orders.*")
+    assert following.batch() == []
+    new = braid.create("orders-2")
+    new.append(b"first")
+    orders.append(b"second")
+    assert sorted(following.until(2)) == [("orders", 1, b"second"), ("orders-2", 0, b"first")]
+    fork = new.cfork("orders-3")
+    assert following.until(1) == named("orders-3", 0, b"first")
+    fork.squash()
+    failed(following, "'orders-3' was squashed")
+    going_on = query(at=following.at, logPattern="orders.*", onForkEnd="continue")
+    eventually(lambda: going_on.batch() == [] and "orders-3" not in going_on.logs(), "the fork is left out", 20)
+    new.append(b"third")
+    assert going_on.until(1) == named("orders-2", 1, b"third")
+
+
+def test_what_was_trimmed_is_an_error_or_skipped(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append_many([b"%d" % n for n in range(10)])
+    following = query(startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    assert following.until(2) == named("orders", 0, b"0", b"1")
+    orders.trim(7)
+    failed(query(at=following.at), "positions 2 to 7 were trimmed away", "failOnDataLoss=false")
+    skipping = query(at=following.at, maxOffsetsPerTrigger="2", failOnDataLoss="false")
+    assert skipping.until(3) == named("orders", 7, b"7", b"8", b"9")
+
+
+def test_a_name_that_is_reused_is_not_taken_for_the_same_log(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append_many([b"a", b"b"])
+    following = query(startingOffsets="earliest")
+    following.until(2)
+    braid.drop("orders")
+    braid.create("orders").append_many([b"x", b"y", b"z"])
+    failed(query(at=following.at), "'orders' was dropped", "is another log now")
+    assert query(at=following.at, failOnDataLoss="false").until(3) == named("orders", 0, b"x", b"y", b"z")
+
+
+@pytest.mark.usefixtures("orders")
+def test_another_braid_with_the_same_numbers_is_noticed(query: Callable[..., Query], tmp_path: Path) -> None:
+    begun = query()
+    begun.batch()
+    with braidlog.open(tmp_path / "other") as other:
+        other.create("payments")
+    elsewhere = Query(str(tmp_path / "other"), begun.at)
+    failed(elsewhere, "is it another braid")
+    elsewhere.reader.stop()
+
+
+def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:
+    with pytest.raises(braidlog.errors.InvalidArgument, match="a stream has no end"):
+        Query(directory, endingOffsets="latest")

@@ -1,0 +1,89 @@
+"""Values taken apart: JSON and Arrow, and what becomes of those that are neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import braidlog
+from braidlog import Log
+from braidlog.spark import arrow_values, json_values, register
+
+
+@pytest.fixture
+def orders(directory: str) -> Iterator[Log]:
+    with braidlog.open(directory) as braid:
+        yield braid.create("orders")
+
+
+@pytest.fixture
+def df(spark: SparkSession, orders: Log, directory: str) -> DataFrame:
+    del orders
+    return spark.read.format("braidlog").options(url=directory, log="orders").load()
+
+
+def test_json_becomes_a_struct_and_the_rest_stays(orders: Log, df: DataFrame) -> None:
+    orders.append_many([b'{"id": 7, "item": "tea"}', b'{"id": 8}', b"not json"])
+    schema = "id long, item string"
+    found = json_values(df, schema)
+    assert found.columns == df.columns
+    assert [tuple(row) for row in found.select("position", "value.*").collect()] == [
+        (0, 7, "tea"),
+        (1, 8, None),
+        (2, None, None),
+    ]
+    assert [row.position for row in json_values(df, schema, mode="dropmalformed").where("value.id > 0").collect()] == [
+        0,
+        1,
+    ]
+    with pytest.raises(PySparkException, match="MALFORMED"):
+        json_values(df, schema, mode="failfast").collect()
+    with pytest.raises(ValueError, match="permissive"):
+        json_values(df, schema, mode="lenient")  # type: ignore[arg-type]
+
+
+def stream_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def test_arrow_becomes_rows(orders: Log, df: DataFrame) -> None:
+    orders.append(stream_of(pa.table({"item": ["tea", "rice"], "id": pa.array([1, 2], pa.int32())})))
+    orders.append(stream_of(pa.table({"id": pa.array([], pa.int64()), "item": pa.array([], pa.string())})))
+    orders.append(
+        stream_of(
+            pa.table({"id": [3], "item": [None], "more": [True]}).cast(
+                pa.schema([("id", pa.int64()), ("item", pa.string()), ("more", pa.bool_())])
+            )
+        )
+    )
+    found = arrow_values(df, "id long, item string")
+    assert found.columns == ["log", "position", "id", "item"]
+    assert [tuple(row) for row in found.collect()] == [
+        ("orders", 0, 1, "tea"),
+        ("orders", 0, 2, "rice"),
+        ("orders", 2, 3, None),
+    ]
+    with pytest.raises(ValueError, match="'position' is in the values too"):
+        arrow_values(df, "position long")
+    orders.append(b"no arrow")
+
+
+def test_what_is_no_arrow_is_told(orders: Log, df: DataFrame) -> None:
+    orders.append(b"no arrow")
+    with pytest.raises(PySparkException, match="not an Arrow IPC stream with the columns id"):
+        arrow_values(df, "id long").collect()
+
+
+def test_a_session_may_be_told_of_the_format(spark: SparkSession, orders: Log, directory: str) -> None:
+    orders.append(b"x")
+    session = spark.newSession()
+    register(session)
+    assert session.read.format("braidlog").options(url=directory, log="orders").load().count() == 1

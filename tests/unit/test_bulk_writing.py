@@ -1,0 +1,313 @@
+"""bulk.ObjectWriter: any Arrow columns become blocks that read back as they were, cut where they should be."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from braidlog import bulk, limits
+from braidlog.bulk import writing
+from braidlog.errors import InvalidArgument, Unavailable
+from braidlog.facts import Upload, UploadedObject
+from braidlog.objects.batch import records
+from braidlog.objects.files import OsFiles
+from braidlog.objects.format import BlockPlace, check_object, read_block
+from braidlog.objects.store import FileStore, object_name
+
+Row = tuple[bytes, bytes | None, tuple[tuple[str, bytes], ...], int]
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def upload(tmp_path: Path) -> Upload:
+    return upload_to(tmp_path)
+
+
+def upload_to(folder: Path, epoch: int = 3) -> Upload:
+    return Upload(log="log", log_id=1, epoch=epoch, objects=str(folder / "objects"), expires=datetime.now(UTC))
+
+
+def read_back(upload: Upload, objects: list[UploadedObject]) -> list[Row]:
+    """Everything in them, after all that is said of them was found to be true."""
+    store = FileStore(OsFiles(Path(upload.objects).parent))
+    found: list[Row] = []
+    for uploaded in objects:
+        data = store.get(uploaded.object, 0, 1 << 30)
+        places = [BlockPlace(block.offset, block.length, block.crc) for block in uploaded.blocks]
+        assert len(data) == uploaded.size == store.size(uploaded.object)
+        check_object(uploaded.object, data, uploaded.crc, places)
+        for block, place in zip(uploaded.blocks, places, strict=True):
+            rows = read_block(uploaded.object, place, data[place.offset : place.offset + place.length])
+            assert rows.num_rows == block.count
+            rows.validate(full=True)
+            told = records(rows, 0, block.count, 0)
+            assert sum(record.size for record in told) == block.size
+            times = [record.timestamp for record in told]
+            assert (min(times), max(times)) == (block.least, block.greatest)
+            found += [(record.value, record.key, record.headers, record.timestamp) for record in told]
+    return found
+
+
+def written(upload: Upload, *tables: Any, **options: Any) -> list[UploadedObject]:
+    with bulk.ObjectWriter(upload, **{"timestamp": 9} | options) as writer:
+        for table in tables:
+            writer.add(table)
+    return writer.close()
+
+
+def test_values_alone_are_records(upload: Upload) -> None:
+    objects = written(upload, pa.table({"value": [b"a", b"", b"c"]}))
+    assert read_back(upload, objects) == [(b"a", None, (), 9), (b"", None, (), 9), (b"c", None, (), 9)]
+
+
+TEXT = [
+    pa.binary(),
+    pa.large_binary(),
+    pa.string(),
+    pa.large_string(),
+    pa.binary_view(),
+    pa.string_view(),
+    pa.dictionary(pa.int32(), pa.binary()),
+    pa.dictionary(pa.int8(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("kind", TEXT, ids=str)
+def test_every_kind_of_bytes_and_text_is_taken(upload: Upload, kind: pa.DataType) -> None:
+    plain = pa.array(["ä", "", "b", "ä"])
+    values = plain.cast(pa.binary()) if "binary" in str(kind) else plain
+    column = values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values.cast(kind)
+    table = pa.table({"value": column, "key": column})
+    objects = written(upload, table, table.slice(1, 2), pa.concat_tables([table, table]))
+    one = [("ä".encode(),) * 2, (b"", b""), (b"b", b"b"), ("ä".encode(),) * 2]
+    assert [row[:2] for row in read_back(upload, objects)] == [*one, *one[1:3], *one, *one]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([5, None, -7], pa.int64()),
+        pa.array([5, None, -7], pa.timestamp("us")),
+        pa.array([5, None, -7], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([5_400, None, -6_700], pa.timestamp("ns", "UTC")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_timestamps_are_moments_and_none_is_the_default(upload: Upload, column: pa.Array) -> None:
+    objects = written(upload, pa.table({"value": [b"a", b"b", b"c"], "timestamp": column}))
+    found = [row[3] for row in read_back(upload, objects)]
+    assert found[:2] == [5, 9]
+    assert found[2] in (-7, -6)  # of nanoseconds, whichever microsecond is near
+
+
+def test_the_default_is_now(upload: Upload) -> None:
+    before = datetime.now(UTC)
+    objects = written(upload, pa.table({"value": [b"a"]}), timestamp=None)
+    [row] = read_back(upload, objects)
+    assert before.timestamp() * 1e6 - 1 <= row[3] <= datetime.now(UTC).timestamp() * 1e6 + 1
+
+
+texts = st.text(max_size=4)
+datas = st.binary(max_size=20)
+rows = st.tuples(
+    datas,
+    st.none() | datas,
+    st.none() | st.lists(st.tuples(texts, datas), max_size=3),
+    st.none() | st.integers(-(10**12), 10**12),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(rows, max_size=9), max_size=5), st.integers(1, 300), st.integers(1, 900), st.booleans())
+def test_whatever_is_added_reads_back_however_it_is_cut(
+    tmp_path: Path, batches: list[list[Any]], block_bytes: int, object_bytes: int, sliced: bool
+) -> None:
+    upload = upload_to(tmp_path)
+    tables = [_table(batch, sliced=sliced) for batch in batches]
+    objects = written(upload, *tables, block_bytes=block_bytes, object_bytes=object_bytes)
+    wanted = [
+        (value, key, tuple(headers or ()), 9 if time is None else time)
+        for batch in batches
+        for value, key, headers, time in batch
+    ]
+    assert read_back(upload, objects) == wanted
+    for uploaded in objects:
+        for block in uploaded.blocks:
+            assert block.count == 1 or block.size + 24 * block.count <= block_bytes
+
+
+def _table(batch: list[Any], *, sliced: bool) -> pa.RecordBatch:
+    padded = [(b"pad", b"pad", [("pad", b"pad")], 1), *batch, (b"pad", None, None, None)] if sliced else batch
+    headers = [None if row[2] is None else [{"name": n, "value": v} for n, v in row[2]] for row in padded]
+    columns = {
+        "value": pa.array([row[0] for row in padded], pa.binary()),
+        "key": pa.array([row[1] for row in padded], pa.binary()),
+        "headers": pa.array(headers, HEADERS),
+        "timestamp": pa.array([row[3] for row in padded], pa.int64()),
+    }
+    whole = pa.RecordBatch.from_pydict(columns)
+    return whole.slice(1, len(batch)) if sliced else whole
+
+
+def test_headers_may_be_called_by_key_and_stand_in_large_lists(upload: Upload) -> None:
+    kind = pa.large_list(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+    column = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": b""}], None, []], kind)
+    objects = written(upload, pa.table({"value": [b"x", b"y", b"z"], "headers": column}))
+    assert [row[2] for row in read_back(upload, objects)] == [(("a", b"1"), ("b", b"")), (), ()]
+
+
+def _with(**columns: Any) -> pa.Table:
+    return pa.table({"value": [b"a", b"b"]} | columns)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (pa.table({"key": [b"a"]}), "no column 'value'"),
+        (pa.table({"value": [1]}), "'value' has type int64"),
+        (_with(position=[1, 2]), "column 'position'"),
+        (_with(key=[1.5, 2]), "'key' has type double"),
+        (_with(timestamp=["now", "then"]), "'timestamp' has type string"),
+        (_with(headers=[[1], [2]]), "'headers' has type"),
+        (_with(headers=pa.array([[{"name": b"a", "value": b"b"}]] * 2)), "'headers' has type"),
+        (pa.table({"value": pa.array([b"a", None])}), "row 3: its value is null"),
+        (pa.table({"value": pa.array(["a", None]).dictionary_encode()}), "row 3: its value is null"),
+        (_with(headers=pa.array([[], [{"name": None, "value": b""}]], HEADERS)), "row 3: a header has no name"),
+        (_with(headers=pa.array([[], [{"name": "", "value": None}]], HEADERS)), "row 3: a header has no value"),
+        (_with(headers=pa.array([[], [None]], HEADERS)), "row 3: a header has no name"),
+        (_with(headers=pa.array([[], [{"name": "n", "value": b""}] * 300], HEADERS)), "row 3 has 300 headers"),
+        (_with(headers=pa.array([[{"name": "n" * 2000, "value": b""}], []], HEADERS)), "row 2: a header's name has"),
+        (pa.table({"value": [b"", bytes(limits.RECORD_BYTES_MAX + 1)]}), "row 3 has 16,777,217 bytes"),
+        (_with(timestamp=pa.array([0, -(2**63)], pa.int64())), "row 3: no timestamp is so early"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_row_and_nothing_is_taken(
+    upload: Upload, table: pa.Table, told: str
+) -> None:
+    writer = bulk.ObjectWriter(upload, timestamp=9)
+    good = pa.table({"value": [b"1", b"2"]})
+    writer.add(good)
+    with pytest.raises(InvalidArgument, match=told):
+        writer.add(table)
+    writer.add(good)
+    assert [row[0] for row in read_back(upload, writer.close())] == [b"1", b"2"] * 2
+
+
+def test_a_large_record_has_a_block_of_its_own(upload: Upload) -> None:
+    values = [b"a", bytes(5_000), b"b", b"c"]
+    objects = written(upload, pa.table({"value": values}), block_bytes=200)
+    assert [block.count for uploaded in objects for block in uploaded.blocks] == [1, 1, 2]
+    assert [row[0] for row in read_back(upload, objects)] == values
+
+
+def test_many_small_additions_share_blocks_and_objects(upload: Upload) -> None:
+    tables = [pa.table({"value": [b"%d" % number]}) for number in range(1000)]
+    objects = written(upload, *tables, block_bytes=10_000, object_bytes=1 << 20)
+    assert len(objects) == 1
+    assert len(objects[0].blocks) == 3
+    assert [row[0] for row in read_back(upload, objects)] == [b"%d" % number for number in range(1000)]
+
+
+def test_objects_are_stored_while_records_come(upload: Upload) -> None:
+    writer = bulk.ObjectWriter(upload, block_bytes=1_000, object_bytes=10_000)
+    for _ in range(50):
+        writer.add(pa.table({"value": [bytes(900)]}))
+    assert len(list(Path(upload.objects).iterdir())) >= 3  # it does not keep all that it was given
+    assert len(read_back(upload, writer.close())) == 50
+
+
+def test_a_name_that_is_taken_is_not_used(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a whole object, or by one that somebody is at, or was when he was killed."""
+    folder = Path(upload.objects)
+    folder.mkdir()
+    (folder / object_name(3, 1)).write_bytes(b"another's")
+    (folder / f".tmp-{object_name(3, 2)}").write_bytes(b"half of another's")
+    draws = iter([1, 2, 1, 5])
+    monkeypatch.setattr(writing.secrets, "randbits", lambda _: next(draws))
+    objects = written(upload, pa.table({"value": [b"a"]}))
+    assert [uploaded.object for uploaded in objects] == [object_name(3, 5)]
+    assert (folder / object_name(3, 1)).read_bytes() == b"another's"
+    assert (folder / f".tmp-{object_name(3, 2)}").read_bytes() == b"half of another's"
+
+
+def test_what_is_aborted_is_deleted(upload: Upload) -> None:
+    writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=100)
+    writer.add(pa.table({"value": [bytes(200)] * 3}))
+    assert list(Path(upload.objects).iterdir())
+    writer.abort()
+    writer.abort()
+    assert not list(Path(upload.objects).iterdir())
+    with pytest.raises(InvalidArgument, match="was aborted"):
+        writer.close()
+    with pytest.raises(InvalidArgument, match="was aborted"):
+        writer.add(pa.table({"value": [b"x"]}))
+
+
+def test_an_exception_aborts(upload: Upload) -> None:
+    def fail() -> None:
+        with bulk.ObjectWriter(upload, object_bytes=1, block_bytes=1) as writer:
+            writer.add(pa.table({"value": [b"x"]}))
+            assert list(Path(upload.objects).iterdir())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert not list(Path(upload.objects).iterdir())
+
+
+def test_it_closes_once_and_says_the_same_again(upload: Upload) -> None:
+    writer = bulk.ObjectWriter(upload)
+    writer.add(pa.table({"value": [b"x"]}))
+    objects = writer.close()
+    assert writer.close() == objects
+    with pytest.raises(InvalidArgument, match="was closed"):
+        writer.add(pa.table({"value": [b"x"]}))
+    assert pickle.loads(pickle.dumps((upload, objects))) == (upload, objects)
+    writer.abort()
+    assert not list(Path(upload.objects).iterdir())
+
+
+def test_a_writer_without_records_stores_nothing(upload: Upload) -> None:
+    assert written(upload, pa.table({"value": pa.array([], pa.binary())})) == []
+
+
+def test_what_a_full_disk_refused_is_kept_and_stored_later(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = FileStore.put
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    writer = bulk.ObjectWriter(upload)
+    writer.add(pa.table({"value": [b"x"]}))
+    monkeypatch.setattr(FileStore, "put", full)
+    with pytest.raises(Unavailable, match=r"no space left.*close\(\) again"):
+        writer.close()
+    monkeypatch.setattr(FileStore, "put", right)
+    assert [row[0] for row in read_back(upload, writer.close())] == [b"x"]
+
+
+def test_a_folder_of_another_machine_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="not there on this machine"):
+        bulk.ObjectWriter(upload_to(tmp_path / "elsewhere"))
+
+
+@pytest.mark.parametrize("options", [{"block_bytes": 0}, {"object_bytes": 0}, {"block_bytes": 1 << 40}])
+def test_sizes_are_within_bounds(upload: Upload, options: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
+        bulk.ObjectWriter(upload, **options)
+
+
+def test_only_arrow_is_added(upload: Upload) -> None:
+    not_arrow: Iterable[Any] = ([b"x"], {"value": [b"x"]}, "x")
+    for given_ in not_arrow:
+        with pytest.raises(InvalidArgument, match="add a pyarrow RecordBatch or Table"):
+            bulk.ObjectWriter(upload).add(given_)
