@@ -73,14 +73,15 @@ class Command:
         self.log: str = chosen.log
         self.output: str = chosen.output
         self.checkpoint = str(Path(chosen.checkpoint or f"{chosen.output}.checkpoint").absolute())
-        self._draw = lambda: draw(Random(chosen.seed), chosen.events)
+        self._draw, self._seed, self._events = draw, int(chosen.seed), int(chosen.events)
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Command:
         braid = self._open.enter_context(braidlog.open(self.url))
         self.url = braid.url
         if self.log not in braid:
-            braid.create(self.log).append_many([encoded(event) for event in self._draw()])
+            events = self._draw(Random(self._seed), self._events)
+            braid.create(self.log).append_many([encoded(event) for event in events])
         if self.output not in braid:
             braid.create(self.output)
         self.spark = session(self.log)

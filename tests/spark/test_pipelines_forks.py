@@ -31,12 +31,14 @@ from braidlog.spark.pipelines import read_rows, run
 from braidlog.spark.time_travel import as_of, forget_tables, table_as_of
 from braidlog.spark.validation import SparkValidator
 
-ROW = "position bigint, item string, count bigint"
+ROW = "position bigint, item string, count bigint, at timestamp"
+MOMENT_US = 1_767_225_600_123_456
 
 
 def doubled(records: DataFrame) -> DataFrame:
     """A pipeline without state, so that runs are quick."""
-    return decoded(records, "item string, count bigint").withColumn("count", f.col("count") * 2)
+    rows = decoded(records, "item string, count bigint").withColumn("count", f.col("count") * 2)
+    return rows.withColumn("at", f.timestamp_micros(f.col("position") + MOMENT_US))
 
 
 @pytest.fixture
@@ -74,6 +76,8 @@ def test_the_same_function_runs_in_production_and_on_a_fork(
     on_output = run_on_fork(doubled, fork, spark=spark, url=braid.url, output=output)
     rows = {row.position: (row.item, row["count"]) for row in on_output.rows.collect()}
     assert rows == {n: ("bolt", 2 * n + 2) for n in range(10)} | {10: ("test", 100), 11: ("bolt", 22)}
+    times = on_output.rows.select(f.unix_micros("at") - f.col("position")).distinct().collect()
+    assert [tuple(row) for row in times] == [(MOMENT_US,)], "a time lost its microseconds"
     assert (on_output.end, on_output.positions) == (12, range(10, 22))
     assert on_output.output is not None
     assert on_output.output.info().parent == "doubled"

@@ -101,6 +101,8 @@ def run_on_fork(
 
 def _own_checkpoint(checkpoint: str, fork: Log) -> str:
     """A checkpoint that was begun on this very fork, or a new one: that of production would be moved by a run."""
+    if "://" in checkpoint:
+        raise InvalidArgument(f"the checkpoint of a run on a fork is a folder of this machine, not {checkpoint!r}")
     folder = Path(checkpoint)
     mark, mine = folder / _MARK, f"{fork.name} #{fork.id}"
     if folder.exists() and any(folder.iterdir()):
@@ -137,9 +139,13 @@ def _parquet_rows(spark: SparkSession, folder: Path, schema: StructType) -> Data
 
 
 def _finish(query: StreamingQuery, timeout: float) -> None:
-    if not query.awaitTermination(max(1, int(timeout))):
-        query.stop()
-        raise Timeout(f"the run was not done within {timeout:g} s and was stopped: give it longer, or start further on")
+    try:
+        if not query.awaitTermination(max(1, int(timeout))):
+            raise Timeout(
+                f"the run was not done within {timeout:g} s and is stopped: give it longer, or start further on"
+            )
+    finally:
+        query.stop()  # it goes on by itself else, whoever was interrupted here
 
 
 def _end(progress: tuple[StreamingQueryProgress, ...], fork: Log) -> int:

@@ -117,7 +117,7 @@ def read_rows(
             "startingOffsets": json.dumps({log: positions.start}),
             "endingOffsets": json.dumps({log: positions.stop}),
         }
-    records = spark.read.format(FORMAT).options(**{**place, **(options or {})}).load()
+    records = spark.read.format(FORMAT).options(**{**(options or {}), **place}).load()
     if are_records(wanted):
         return records.select(*wanted.names)
     return json_values(records, wanted).select("value.*")
