@@ -253,3 +253,10 @@ SPARK_JOINED_TIMEOUT_S: Final = 10.0  # that a call may take through the holder 
 SPARK_ABORT_S: Final = 5.0  # for letting go of what a failed write stored, which ends by itself else
 SPARK_COMMIT_TIMEOUT_S: Final = 120.0  # that a commit is asked for again and again
 SPARK_BLOCKED_TIMEOUT_S: Final = 60.0  # that a commit waits for the decision about a fork
+
+# Pipelines on forks.
+SPARK_RUN_S: Final = 3600.0  # for a run on a fork, before it is stopped
+SPARK_OUTPUT_TTL_S: Final = 86_400.0  # that the output of such a run is kept, unless it is discarded
+SPARK_TABLE_TTL_S: Final = 3600.0  # that a table as of some position is kept, unless it is forgotten
+SPARK_SAMPLE_ROWS: Final = 5  # that a verdict shows of those that speak against a fork
+SPARK_REASON_CHARS_MAX: Final = 2_000  # of an error that a verdict tells of

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = {"text", "console"}  # pictures and layouts, nothing to run
-IN_SPARK = {ROOT / "docs" / "spark.md"}  # tests/spark has a session for these
+IN_SPARK = {ROOT / "docs" / "spark.md", ROOT / "docs" / "pipelines.md"}  # tests/spark has a session for these
 
 
 def snippets(page: Path, language: str) -> list[str]:

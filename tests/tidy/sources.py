@@ -29,7 +29,7 @@ def shown(path: Path) -> str:
 
 def texts() -> Iterator[Path]:
     """Every file that a person wrote, of those that say something about the project."""
-    for folder in ("src", "tests", "bench", "sim"):
+    for folder in ("src", "tests", "bench", "sim", "apps"):
         yield from modules(folder)
     yield from (ROOT / "docs").rglob("*.md")
     yield from ROOT.glob("*.md")

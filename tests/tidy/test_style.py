@@ -59,7 +59,7 @@ UNITS = {
 }
 SCALES = {"KIB", "MIB"}
 
-EVERYWHERE = [*modules("src"), *modules("tests"), *modules("bench"), *modules("sim")]
+EVERYWHERE = [*modules("src"), *modules("tests"), *modules("bench"), *modules("sim"), *modules("apps")]
 
 
 def test_a_module_opens_with_its_contract() -> None:
@@ -70,7 +70,7 @@ def test_a_module_opens_with_its_contract() -> None:
 def test_a_module_can_be_held_in_mind() -> None:
     lengths = {
         shown(path): len(path.read_text().splitlines())
-        for path in [*modules("src"), *modules("bench"), *modules("sim")]
+        for path in [*modules("src"), *modules("bench"), *modules("sim"), *modules("apps")]
     }
     assert {name: length for name, length in lengths.items() if length > LINES_MAX} == {}
 

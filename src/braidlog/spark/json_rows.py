@@ -30,7 +30,8 @@ def as_json_values(
     inside = [_quoted(name) for name in df.columns if name not in apart]
     if not inside:
         raise InvalidArgument("no column is left for the value: as_json_values needs at least one")
-    options = {"ignoreNullFields": "false" if keep_nulls else "true"}
+    # Spark writes milliseconds if it is not told otherwise, and has microseconds.
+    options = {"ignoreNullFields": str(not keep_nulls).lower(), "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
     columns = [F.to_json(F.struct(*inside), options).alias("value")]
     if key is not None:
         kind = df.schema[key].dataType

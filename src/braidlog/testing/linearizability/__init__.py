@@ -15,8 +15,21 @@ tried; it says yes only with an order that explains everything. It may say neith
 """
 
 from braidlog.testing.linearizability.checking import check, check_exactly
+from braidlog.testing.linearizability.exporting import export, imported
 from braidlog.testing.linearizability.history import Operation, load, write
 from braidlog.testing.linearizability.recorder import Call, Recorder
 from braidlog.testing.linearizability.verdict import Verdict, Violation
 
-__all__ = ["Call", "Operation", "Recorder", "Verdict", "Violation", "check", "check_exactly", "load", "write"]
+__all__ = [
+    "Call",
+    "Operation",
+    "Recorder",
+    "Verdict",
+    "Violation",
+    "check",
+    "check_exactly",
+    "export",
+    "imported",
+    "load",
+    "write",
+]

@@ -1,0 +1,160 @@
+"""A pipeline on a fork: the function that runs in production, over what the fork holds, and nobody else is touched.
+
+It has a checkpoint of its own, never production's. Its rows go to a folder of their own, or, if an output log is given,
+to a severed fork of that: what stands behind the fork point is what this run wrote, and nothing besides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from braidlog import limits
+from braidlog.client.log import Log
+from braidlog.errors import Gone, InvalidArgument, NotFound, Timeout
+from braidlog.spark.offsets import Offset
+from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_rows, records_of
+
+_MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
+
+
+@dataclass(frozen=True, eq=False)
+class Produced:
+    """What a run left behind. `rows` can be looked at until `discard`, or until this is forgotten."""
+
+    fork: str
+    end: int  # the position that it read up to
+    rows: DataFrame
+    progress: tuple[StreamingQueryProgress, ...]  # of its last batches, as Spark keeps them
+    scratch: Path
+    output: Log | None = None  # a fork of the output log
+    positions: range | None = None  # what it wrote there
+
+    def discard(self) -> None:
+        """Let go of the rows, and of the fork that they were written to. Safe to call again."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.output is not None:
+            _squash(self.output)
+
+
+def run_on_fork(
+    pipeline: Pipeline,
+    fork: Log,
+    *,
+    spark: SparkSession,
+    url: str,
+    output: Log | None = None,
+    checkpoint: str | None = None,
+    starting: str = "earliest",
+    key: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    write_options: Mapping[str, str] | None = None,
+    timeout: float = limits.SPARK_RUN_S,
+) -> Produced:
+    """Run a pipeline over all that a fork holds now, and tell what came of it. `url` is where Spark finds the braid.
+
+    With a `checkpoint` the next run on the same fork goes on where this one ended, and is only told what is new.
+    Raises what the pipeline raised, as Spark tells it; Timeout, with the query stopped, after `timeout` seconds.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="braidlog-run-"))
+    sink: Log | None = None
+    try:
+        place = _own_checkpoint(checkpoint, fork) if checkpoint is not None else str(scratch / "checkpoint")
+        rows = pipeline(records_of(spark, url, fork.name, starting, read_options))
+        if output is None:
+            writer = rows.writeStream.outputMode("append").foreachBatch(_parquet_writer(str(scratch / "rows")))
+        else:
+            sink = _fork_of(output, fork)
+            options = {"url": url, "log": sink.name, **(write_options or {})}
+            writer = as_records(rows, key).writeStream.format(FORMAT).options(**options).outputMode("append")
+        query = begin(writer, place, None)
+        _finish(query, timeout)
+        progress = tuple(query.recentProgress)
+        if sink is None:
+            found, positions = _parquet_rows(spark, scratch / "rows", rows.schema), None
+        else:
+            info = sink.info()
+            positions = range(info.fork_point or 0, info.tail)
+            found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=read_options)
+        produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, sink, positions)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if sink is not None:
+            _squash(sink)
+        raise
+    weakref.finalize(produced, shutil.rmtree, scratch, ignore_errors=True)
+    return produced
+
+
+def _own_checkpoint(checkpoint: str, fork: Log) -> str:
+    """A checkpoint that was begun on this very fork, or a new one: that of production would be moved by a run."""
+    if "://" in checkpoint:
+        raise InvalidArgument(f"the checkpoint of a run on a fork is a folder of this machine, not {checkpoint!r}")
+    folder = Path(checkpoint)
+    mark, mine = folder / _MARK, f"{fork.name} #{fork.id}"
+    if folder.exists() and any(folder.iterdir()):
+        whose = mark.read_text() if mark.exists() else "another query"
+        if whose != mine:
+            raise InvalidArgument(
+                f"checkpoint {checkpoint!r} is that of {whose}, and a run on the fork {fork.name!r} must not move it: "
+                "give a folder of its own, or none"
+            )
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(mine)
+    return str(folder.absolute())
+
+
+def _fork_of(output: Log, fork: Log) -> Log:
+    name = f"{output.name[:100]}.of.{fork.name[:100]}.{uuid.uuid4().hex[:8]}"
+    labels = {"braidlog.purpose": "output of a run on a fork", "braidlog.fork": fork.name}
+    return output.sfork(name, ttl=limits.SPARK_OUTPUT_TTL_S, labels=labels)
+
+
+def _parquet_writer(folder: str) -> Callable[[DataFrame, int], None]:
+    """Each batch has its own place, so that one that is tried again replaces what it wrote."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{folder}/{number:010d}")
+
+    return write
+
+
+def _parquet_rows(spark: SparkSession, folder: Path, schema: StructType) -> DataFrame:
+    batches = sorted(str(batch) for batch in folder.glob("*"))
+    return spark.read.schema(schema).parquet(*batches) if batches else spark.createDataFrame([], schema)
+
+
+def _finish(query: StreamingQuery, timeout: float) -> None:
+    try:
+        if not query.awaitTermination(max(1, int(timeout))):
+            raise Timeout(
+                f"the run was not done within {timeout:g} s and is stopped: give it longer, or start further on"
+            )
+    finally:
+        query.stop()  # it goes on by itself else, whoever was interrupted here
+
+
+def _end(progress: tuple[StreamingQueryProgress, ...], fork: Log) -> int:
+    """The position that the last batch ended at; 0 if nothing was new."""
+    ends = [Offset.from_json(json.loads(one.sources[0].endOffset)) for one in progress if one.sources]
+    found = [end.logs[fork.name].position for end in ends if fork.name in end.logs]
+    return max(found, default=0)
+
+
+def _squash(fork: Log) -> None:
+    with contextlib.suppress(Gone, NotFound):
+        fork.squash()

@@ -1,0 +1,143 @@
+"""A pipeline, and how it runs in production: from a log into a log, as a stream, exactly once.
+
+A **pipeline** is a function from a DataFrame of records to a DataFrame of rows. It names no log, no sink and no
+checkpoint: those are its surroundings, and differ between production (`run`) and a fork (`run_on_fork`), while the
+function is the very same.
+
+Rows that are records already (a column `value`, and none but `key`, `headers` and `timestamp` beside it) are written as
+they are. All others become one JSON object each, which `read_rows` turns back into rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from braidlog.errors import InvalidArgument
+from braidlog.spark.json_rows import as_json_values
+from braidlog.spark.values import json_values
+
+Pipeline: TypeAlias = Callable[[DataFrame], DataFrame]
+Mode: TypeAlias = Literal["append", "update"]
+
+FORMAT: Final = "braidlog"
+MODES: Final = ("append", "update")
+_RECORD: Final = {"value", "key", "headers", "timestamp"}
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    spark: SparkSession,
+    url: str,
+    log: str,
+    output: str,
+    checkpoint: str,
+    mode: Mode = "append",
+    every: str | None = None,
+    starting: str = "earliest",
+    key: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    write_options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Start a pipeline on a log, with its rows going to the log `output`; go on from `checkpoint` if there is one.
+
+    It takes what is there now and ends, or goes on for ever, looking `every` so often ("5 seconds"). In `update` mode a
+    batch writes the rows that it changed, of a pipeline that aggregates. `key` is a column that becomes the key of
+    records. The options are those of the source and of the sink.
+    """
+    rows = pipeline(records_of(spark, url, log, starting, read_options))
+    place = {"url": url, "log": output, **(write_options or {})}
+    if _checked(mode) == "append":
+        writer = as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
+    else:
+        writer = rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key))
+    return begin(writer, checkpoint, every)
+
+
+def records_of(
+    spark: SparkSession, url: str, log: str, starting: str, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """A log as a stream of records."""
+    place = {"url": url, "log": log, "startingOffsets": starting}
+    return spark.readStream.format(FORMAT).options(**{**place, **(options or {})}).load()
+
+
+def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
+    """Start a query that is described."""
+    # A relative path is relative to here, not to where the JVM happened to start.
+    place = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
+    writer = writer.option("checkpointLocation", place)
+    return (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)).start()
+
+
+def as_records(rows: DataFrame, key: str | None = None) -> DataFrame:
+    """Rows as the sink takes them."""
+    if are_records(rows.schema):
+        return rows
+    return as_json_values(rows, key)
+
+
+def are_records(schema: StructType) -> bool:
+    """Whether rows of this schema are records as they stand."""
+    return "value" in schema.names and set(schema.names) <= _RECORD
+
+
+def as_schema(schema: StructType | str) -> StructType:
+    """A schema, or the DDL of one."""
+    if isinstance(schema, StructType):
+        return schema
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType):
+        raise InvalidArgument(f"{schema!r} is one type, and not the columns of rows: say 'name type, name type'")
+    return parsed
+
+
+def read_rows(
+    spark: SparkSession,
+    url: str,
+    log: str,
+    schema: StructType | str,
+    *,
+    positions: range | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows that a pipeline wrote to a log, all of them or those at some positions, in the columns they had."""
+    wanted = as_schema(schema)
+    place = {"url": url, "log": log, "includeHeaders": str("headers" in wanted.names).lower()}
+    if positions is not None:
+        place |= {
+            "startingOffsets": json.dumps({log: positions.start}),
+            "endingOffsets": json.dumps({log: positions.stop}),
+        }
+    records = spark.read.format(FORMAT).options(**{**(options or {}), **place}).load()
+    if are_records(wanted):
+        return records.select(*wanted.names)
+    return json_values(records, wanted).select("value.*")
+
+
+def _checked(mode: str) -> str:
+    if mode not in MODES:
+        raise InvalidArgument(
+            f"mode is {mode!r}, and can be {' or '.join(MODES)}: a log is appended to, and holds no table that is "
+            "written anew each time"
+        )
+    return mode
+
+
+def _batch_writer(place: Mapping[str, str], key: str | None) -> Callable[[DataFrame, int], None]:
+    """Write one batch, once: a batch that is tried again is known by its query and its number."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        once = {"txnAppId": f"spark:{query}", "txnVersion": str(number)}
+        as_records(batch, key).write.format(FORMAT).options(**place, **once).mode("append").save()
+
+    return write
