@@ -32,7 +32,7 @@ def start(cores: int, folder: Path) -> SparkSession:
     """A local session on so many cores, with logs and forks as a source and a sink. `folder` is for what it spills."""
     from pyspark.sql import SparkSession
 
-    from braidlog import spark as braidlog_spark
+    from braidlog.spark import register
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = str(folder)
@@ -49,7 +49,7 @@ def start(cores: int, folder: Path) -> SparkSession:
         .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINTS)
         .getOrCreate()
     )
-    braidlog_spark.register(made)
+    register(made)
     return made
 
 
