@@ -502,6 +502,22 @@ def test_a_follower_that_is_too_far_behind_is_told_so(tmp_path: Path) -> None:
         term.resign()
 
 
+def test_a_follower_knows_for_how_long_it_has_heard_nothing(tmp_path: Path) -> None:
+    """While nothing happens it asks for a sign of life, so silence is never mistaken for peace."""
+    with EtcdCluster() as etcd, contextlib.closing(etcd.client()) as client:
+        follower = EtcdFollower(client, PREFIX, Place(etcd, tmp_path / "objects").blobs)
+        assert follower.latest() is None
+
+        wait_until(lambda: follower.silent_s() > limits.ETCD_WATCH_PING_S / 2)
+        wait_until(lambda: follower.silent_s() < limits.ETCD_WATCH_PING_S / 2)  # it asked, and was answered
+        etcd.stop(0)
+        wait_until(lambda: follower.silent_s() > limits.STANDBY_SILENCE_S)
+        etcd.cont(0)
+        wait_until(lambda: follower.silent_s() < limits.ETCD_WATCH_PING_S)
+        assert follower.failing == ""
+        follower.close()
+
+
 # --- who may ask -----------------------------------------------------------------------------------------------------
 
 

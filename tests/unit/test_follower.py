@@ -24,6 +24,7 @@ class Scripted:
     """A command log that tells what it is told to tell, and is forgotten when it is told so."""
 
     folder = None
+    failing = ""
 
     def __init__(self) -> None:
         self.store = FileStore(MemoryFiles())

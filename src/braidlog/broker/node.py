@@ -169,17 +169,17 @@ class LeaderService(MetadataService):
 
 def _out_of_touch(follower: Follower) -> str:
     """Why what a standby knows may be older than what it may answer from; empty if it is not."""
-    silent_s = follower.silent_s()
+    silent_s, why = follower.silence()
     if silent_s <= limits.STANDBY_SILENCE_S:
         return ""
-    return f"this standby has heard nothing of the command log for {silent_s:.1f} s"
+    return f"this standby has heard nothing of the command log for {silent_s:.1f} s" + (f" ({why})" if why else "")
 
 
 class _StandbyStanding:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self.registry = Registry()
-        catalog.Standby(self.registry, applied=lambda: follower.forest.applied, silent_s=follower.silent_s)
+        catalog.Standby(self.registry, applied=lambda: follower.forest.applied, silent_s=lambda: follower.silence()[0])
 
     def trouble(self) -> str:
         """A standby is well if it follows."""

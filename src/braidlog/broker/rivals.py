@@ -207,6 +207,10 @@ class _Followed:
         self.silent_s = follower.silent_s
         self.close = follower.close
 
+    @property
+    def failing(self) -> str:
+        return self._follower.failing
+
     def wait(self, stop: threading.Event) -> bool:
         while not stop.is_set():
             if self._follower.wait(limits.LEADER_LOOK_S):

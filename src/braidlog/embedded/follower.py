@@ -37,6 +37,10 @@ class Following(Protocol):
     def wait(self, stop: threading.Event) -> bool:
         """Return when there may be more; True once `stop` is set, which may be noticed a little later."""
 
+    @property
+    def failing(self) -> str:
+        """Why what comes next cannot be heard of now; empty while all is well."""
+
     def silent_s(self) -> float:
         """For how long nothing was heard from where the log is, not even that there is nothing new."""
 
@@ -74,6 +78,8 @@ class DirectorySource:
 
 
 class _PolledLog:
+    failing = ""
+
     def __init__(self, log: LogFollower) -> None:
         self._log = log
         self.poll = log.poll
@@ -134,9 +140,9 @@ class Follower(Replica):
             self._failure = None
             return taken
 
-    def silent_s(self) -> float:
-        """For how long nothing was heard from the log."""
-        return self._follower.silent_s()
+    def silence(self) -> tuple[float, str]:
+        """For how long nothing was heard from the log, and why, if that is known."""
+        return self._follower.silent_s(), self._follower.failing
 
     def _take_in(self) -> bool:
         try:

@@ -333,7 +333,7 @@ def test_a_standby_that_hears_nothing_any_more_answers_nothing_and_trusts_no_tok
         seen = world.leader().thread.server.service.seen
         assert asked(standby, service, m.Tail(log._id), seen) == m.Number(1)
         silent_s = limits.STANDBY_SILENCE_S
-        monkeypatch.setattr(service._follower, "silent_s", lambda: silent_s)
+        monkeypatch.setattr(service._follower, "silence", lambda: (silent_s, "no route"))
         assert standby.thread.server.health().trouble == ""
         assert isinstance(_on_loop(standby, lambda then: service.identify([], then)), m.Identities)
         silent_s += 0.1
@@ -344,7 +344,9 @@ def test_a_standby_that_hears_nothing_any_more_answers_nothing_and_trusts_no_tok
         assert isinstance(
             _on_loop(standby, lambda then: service.watch(log._id, 0, lambda answer, _: then(answer))), Unavailable
         )
-        assert "heard nothing" in standby.thread.server.health().trouble
+        trouble = standby.thread.server.health().trouble
+        assert "heard nothing" in trouble
+        assert "no route" in trouble
         [silence] = [
             family
             for family in standby.thread.server.registry.families()
