@@ -50,6 +50,7 @@ UNITS = {
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",
+    "TASKS",
     "THREADS",
     "TOKENS",
     "TOMBSTONES",
