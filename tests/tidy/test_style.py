@@ -52,6 +52,7 @@ UNITS = {
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",
+    "TASKS",
     "THREADS",
     "TOKENS",
     "TOMBSTONES",
