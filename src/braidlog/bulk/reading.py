@@ -175,7 +175,8 @@ class _Nowhere:
 class _Folder:
     """Objects as files, which are mapped: that took half the time of reading small blocks, and no more for large ones.
 
-    An object that was deleted stays readable while it is mapped.
+    An object that was deleted stays readable while it is mapped. A process may outlive a whole directory, and see
+    another one in its place: so blocks are known by their sums, and what does not check is mapped again first.
     """
 
     window_bytes = 0  # there is nothing to be won by looking ahead
@@ -183,7 +184,7 @@ class _Folder:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._maps: OrderedDict[str, pa.MemoryMappedFile] = OrderedDict()
-        self._blocks: OrderedDict[_Home, pa.RecordBatch] = OrderedDict()  # the last ones: forks come back to them
+        self._blocks: OrderedDict[tuple[str, BlockPlace], pa.RecordBatch] = OrderedDict()  # forks come back to the last
 
     def fetch(self, parts: list[PlanPart]) -> Callable[[], _Blocks]:
         return lambda: {_home(part): self._block(part) for part in parts if part.object is not None}
@@ -196,22 +197,27 @@ class _Folder:
             )
 
     def _block(self, part: PlanPart) -> pa.RecordBatch:
-        home = _home(part)
-        known = self._blocks.get(home)
+        assert part.object is not None
+        name, place = part.object, BlockPlace(part.offset, part.length, part.crc)
+        known = self._blocks.get((name, place))
         if known is None:
-            data = memoryview(self._map(home[0]).read_at(part.length, part.offset))
-            known = self._blocks[home] = read_block(home[0], BlockPlace(part.offset, part.length, part.crc), data)
+            try:
+                known = self._mapped(name, place)
+            except Corrupt:
+                del self._maps[name]
+                known = self._mapped(name, place)
+            self._blocks[name, place] = known
             if len(self._blocks) > limits.BULK_KEPT_BLOCKS:
                 self._blocks.popitem(last=False)
         return known
 
-    def _map(self, name: str) -> pa.MemoryMappedFile:
-        known = self._maps.get(name)
-        if known is None:
-            known = self._maps[name] = pa.memory_map(str(self._folder / checked_name(name)))
+    def _mapped(self, name: str, place: BlockPlace) -> pa.RecordBatch:
+        file = self._maps.get(name)
+        if file is None:
+            file = self._maps[name] = pa.memory_map(str(self._folder / checked_name(name)))
             if len(self._maps) > limits.BULK_MAPPED_OBJECTS:
                 self._maps.popitem(last=False)  # closed when the last batch in it is let go
-        return known
+        return read_block(name, place, memoryview(file.read_at(place.length, place.offset)))
 
 
 class _Distant:
