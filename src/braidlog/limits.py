@@ -245,8 +245,9 @@ ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large 
 
 # Writes of Spark.
 SPARK_REACH_S: Final = 30.0  # for a process of Spark to reach the braid, before its task fails and is tried again
-SPARK_PAUSE_S: Final = 0.05  # between two attempts
-SPARK_JOINED_TIMEOUT_S: Final = 5.0  # that a call may take through the holder of a directory, who may just have left
+SPARK_PAUSE_S: Final = 0.05  # between two attempts; it doubles while a commit waits
+SPARK_PAUSE_MAX_S: Final = 1.0
+SPARK_JOINED_TIMEOUT_S: Final = 10.0  # that a call may take through the holder of a directory, who may just have left
 SPARK_ABORT_S: Final = 5.0  # for letting go of what a failed write stored, which ends by itself else
 SPARK_COMMIT_TIMEOUT_S: Final = 120.0  # that a commit is asked for again and again
 SPARK_BLOCKED_TIMEOUT_S: Final = 60.0  # that a commit waits for the decision about a fork

@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import braidlog
-from braidlog import EndOfLog, Record, aio, errors, limits
+from braidlog import EndOfLog, Record, aio, bulk, errors, limits
 from braidlog.client import opening
 from braidlog.client.opening import open_files
 from braidlog.testing.files import RecordingFiles, Sync
-from tests.e2e.conformance import PATIENCE_S, Site, numbered, values
+from tests.e2e.conformance import PATIENCE_S, MemorySite, Site, numbered, values
 
 Claim = Callable[[aio.Braid], Awaitable[None]]
 
@@ -96,6 +97,32 @@ def test_appends_take_and_tell_the_same(site: Site) -> None:
             await log.append(b"x", ack="never")  # type: ignore[arg-type]
         assert values(await log.read(0)) == [b"a", b"b", b"c", b"d", b"e"]
         assert await log[0] == Record(b"a", b"k", (("h", b"v"),), 7, 0)
+
+    play(site.open(), claim)
+
+
+def test_uploads_are_begun_published_and_discarded_the_same(site: Site) -> None:
+    async def claim(braid: aio.Braid) -> None:
+        log = await braid.create("orders")
+        if isinstance(site, MemorySite):
+            with pytest.raises(errors.InvalidArgument, match="in the memory"):
+                await log.upload()
+            return
+        upload = await log.upload(ttl=60)
+        with bulk.ObjectWriter(upload) as writer:
+            writer.add(pa.table({"value": [b"a", b"b"]}))
+        await log.discard(await log.upload())
+        assert await log.publish(writer.close(), uploads=[upload], writer="w", sequence=1) == range(2)
+        assert await log.publish(writer.close(), writer="w", sequence=1) == range(2)
+        fork = await log.cfork(promotable=True)
+        blocked = await log.cfork()
+        with bulk.ObjectWriter(await blocked.upload()) as writer:
+            writer.add(pa.table({"value": [b"c"]}))
+        with pytest.raises(errors.Blocked):
+            await blocked.publish(writer.close())
+        waiting = asyncio.ensure_future(blocked.publish(iter(writer.close()), wait=PATIENCE_S))
+        await fork.squash()
+        assert await waiting == range(2, 3)
 
     play(site.open(), claim)
 

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import braidlog
-from braidlog import errors, limits
+from braidlog import bulk, errors, limits
+from braidlog.embedded.replica import Replica
 from braidlog.forest import commands as c
 from braidlog.metadata import directory
 from tests.e2e.golden.make import CLIENT, shown
@@ -86,3 +88,19 @@ def test_what_format_2_added_goes_on_working(tmp_path: Path, monkeypatch: pytest
         orders.commit("mail", 9)
         short = {one.name: one.position for one in braid.log("short").consumers()}
         assert (short["mail"], short["bills"]) == (5, 3)
+
+
+def test_what_format_3_added_goes_on_working(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "v3" / "directory", tmp_path / "copy")
+    with braidlog.open(tmp_path / "copy", read_only=True) as braid:
+        backend = braid._session.backend
+        assert isinstance(backend, Replica)
+        uploaded = braid.log("uploaded")
+        assert [living.log for living in backend.forest.space.uploads.by_epoch.values()] == [uploaded.id]
+        assert [record.value for record in uploaded.read(5)] == [b"uploaded %d" % n for n in range(5)]
+    with braidlog.open(tmp_path / "copy") as braid:
+        uploaded = braid.log("uploaded")
+        with bulk.ObjectWriter(uploaded.upload()) as writer:
+            writer.add(pa.table({"value": [b"more"]}))
+        assert uploaded.publish(writer.close(), writer="job", sequence=5) == range(5, 10)  # as it was published then
+        assert uploaded.publish(writer.close(), writer="job", sequence=6) == range(10, 11)

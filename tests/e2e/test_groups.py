@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import braidlog
-from braidlog import aio, errors
+from braidlog import aio, bulk, errors
 from braidlog.broker.local import LocalService
 from braidlog.broker.threaded import ServerThread
 from braidlog.client.groups import group_of
@@ -61,6 +62,18 @@ def test_names_are_spread_evenly_and_few_move_when_a_group_is_added() -> None:
         assert min(sizes) > 0.8 * len(names) / groups
         moved = [name for name in names if group_of(name, groups) != group_of(name, groups + 1)]
         assert all(group_of(name, groups + 1) == groups for name in moved)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_what_is_uploaded_for_a_log_goes_to_its_group(braid: braidlog.Braid, tmp_path: Path, group: int) -> None:
+    log, other = braid.create(named(group)), braid.create(named((group + 1) % GROUPS))
+    upload = log.upload()
+    assert Path(upload.objects).parent == tmp_path / f"group-{group}"
+    with bulk.ObjectWriter(upload) as writer:
+        writer.add(pa.table({"value": [b"0", b"1"]}))
+    assert log.publish(writer.close(), uploads=[log.upload()]) == range(2)
+    assert [record.value for record in log.read(0)] == [b"0", b"1"]
+    other.discard(other.upload())
 
 
 @pytest.mark.parametrize("group", range(GROUPS))

@@ -208,4 +208,6 @@ def test_a_fork_that_ended_since_its_tasks_began_is_told(directory: str) -> None
         for part, told in zip(parts, ("promoted into 'orders'.*same checkpoint", "was squashed"), strict=True):
             with pytest.raises(Gone, match=told):
                 bind(Reach(Place(directory)), [part], "w", 1, BRIEFLY)
+        with pytest.raises(ConditionFailed, match=r"promoted while.*run it again"):
+            bind(Reach(Place(directory)), [parts[0], store(log, b"z")], "w", 1, BRIEFLY)
         assert log.tail() == 0

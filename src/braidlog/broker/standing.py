@@ -66,6 +66,7 @@ class WriterStanding:
             shown.inline.set(writer.inline_bytes)
             shown.objects.set(len(space.objects))
             shown.blocks.set(len(space.places))
+            shown.uploads.set(len(space.uploads.by_epoch))
             holds = census.holds(now, 0)
             lags = census.lags(now, 1)
         for kind, count in census.living.items():

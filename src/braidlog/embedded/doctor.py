@@ -33,7 +33,9 @@ from braidlog.forest import invariants
 from braidlog.forest.commands import NONE
 from braidlog.forest.machine import Forest
 from braidlog.forest.reading import resolve
+from braidlog.forest.space import Space
 from braidlog.forest.tails import reach
+from braidlog.forest.uploads import epoch_of
 from braidlog.metadata import directory, object_place, segments, snapshots
 from braidlog.metadata.file_log import FileLog
 from braidlog.metadata.log_check import LogCheck, check_log
@@ -354,7 +356,7 @@ class _Examination:
                     bad.update(blocks)
             if problem:
                 self._damaged(replica, name, problem, bad)
-        self._unregistered(set(space.objects))
+        self._unregistered(space)
         self._rows_are_there(replica, rows)
 
     def _damaged(self, replica: Replica, name: str, problem: str, blocks: set[int]) -> None:
@@ -377,14 +379,20 @@ class _Examination:
         known = now.forest.space.objects.get(name)
         return known is not None and known.condemned == NONE
 
-    def _unregistered(self, known: set[str]) -> None:
+    def _unregistered(self, space: Space) -> None:
         problem, advice = "no log was told of it: an interrupted write left it", "nothing: the next opening removes it"
         if self.writer is not None:
             problem, advice = "no log was told of it yet", "nothing: the writer will register or remove it"
         if self.partial:
             problem, advice = "the part of the log that can be read does not tell of it", "keep it"
         for name in self._names():
-            if name not in known:
+            if name in space.objects:
+                continue
+            stored = name.removeprefix(store.UNFINISHED)
+            if store.is_object_name(stored) and epoch_of(stored) in space.uploads.by_epoch:
+                why = "a client wrote it, or is at it, and may yet publish it"
+                self._found("note", self._path(name), why, "nothing: it is published, or removed when its upload ends")
+            else:
                 self._found("note", self._path(name), problem, advice)
 
     def _names(self) -> list[str]:

@@ -24,7 +24,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 
 FOLDER: Final = "objects"
 _NAME: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{8}\.arrow")
-_UNFINISHED: Final = ".tmp-"
+UNFINISHED: Final = ".tmp-"
 _HANDLES_KEPT: Final = 64
 _SYNC_AHEAD_BYTES: Final = 1024 * 1024  # the disk is given work in pieces of so many bytes
 _PAGE_BYTES: Final = 4096
@@ -83,7 +83,7 @@ class FileStore(Store):
 
     def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         path = _path(name)
-        unfinished = f"{FOLDER}/{_UNFINISHED}{name}"
+        unfinished = f"{FOLDER}/{UNFINISHED}{name}"
         self._files.make_dir(FOLDER)
         if not self._shared:
             self._check_free(path)
@@ -128,7 +128,7 @@ class FileStore(Store):
 
     def sweep_unfinished(self, over: Callable[[str], bool]) -> None:
         for found in self._files.list(FOLDER):
-            name = found.removeprefix(_UNFINISHED)
+            name = found.removeprefix(UNFINISHED)
             if name != found and (not is_object_name(name) or over(name)):
                 with contextlib.suppress(FileNotFoundError):  # its put ended just now
                     self._files.remove(f"{FOLDER}/{found}")

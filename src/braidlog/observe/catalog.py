@@ -221,6 +221,7 @@ class Forest:
             "braidlog_inline_bytes", "Bytes that ride in the command log and wait to be packed into an object."
         )
         self.objects = registry.gauge("braidlog_objects", "Objects in the store that the forest knows.")
+        self.uploads = registry.gauge("braidlog_uploads", "Uploads that live: begun, and neither published nor ended.")
         self.blocks = registry.gauge("braidlog_blocks", "Blocks in objects that logs refer to.")
         registry.counter(
             "braidlog_applied_commands_total", "Commands that were ever applied to the forest.", read=applied

@@ -51,40 +51,47 @@ def bind(reach: Reach, parts: Sequence[Written], writer: str, sequence: int, pat
     deadline = time.monotonic() + patience.commit_s
     blocked_until: float | None = None
     unknown = False
+    pause = limits.SPARK_PAUSE_S
     while True:
         try:
-            return attempt.publish(
-                max(0.0, (blocked_until or time.monotonic() + patience.blocked_s) - time.monotonic())
-            )
+            return attempt.publish(deadline, blocked_until)
         except Blocked as error:
-            blocked_until = blocked_until or time.monotonic() + patience.blocked_s
-            if time.monotonic() >= blocked_until:
+            now = time.monotonic()
+            if blocked_until is None:
+                blocked_until = now + patience.blocked_s
+            elif now >= blocked_until:
                 raise Blocked(
                     f"{error}; the write waited {patience.blocked_s:g} s for the decision (option blockedTimeout), and "
                     "wrote nothing: run it again when the fork is promoted or squashed",
                     by=error.by,
                 ) from None
-            deadline = max(deadline, blocked_until)  # it is reached well, and only waits
+            deadline = now + patience.commit_s  # it is reached well
         except INTERRUPTED as error:
             unknown = unknown or isinstance(error, OutcomeUnknown)
             if time.monotonic() >= deadline:
                 raise _given_up(error, attempt.log, patience.commit_s, unknown) from None
-        time.sleep(limits.SPARK_PAUSE_S)
+        time.sleep(pause)
+        pause = min(2 * pause, limits.SPARK_PAUSE_MAX_S)
 
 
 class _Attempt:
     def __init__(self, reach: Reach, parts: Sequence[Written], writer: str, sequence: int) -> None:
         self.reach = reach
-        self.parts = parts
         self.uploads = [part.upload for part in parts]
         self.objects = [uploaded for part in parts for uploaded in part.objects]
         self.writer = writer
         self.sequence = sequence
         self.log = self.uploads[0].log
+        if len({upload.log_id for upload in self.uploads}) > 1:
+            names = ", ".join(sorted({repr(upload.log) for upload in self.uploads}))
+            raise ConditionFailed(
+                f"a fork was promoted while tasks of this batch stored rows for {names}, so nothing was written: "
+                "run it again"
+            )
 
-    def publish(self, blocked_s: float) -> bool:
-        """One try. While the directory is ours alone nobody could end a hold, so that one is not waited for."""
-        with self.reach.braid() as (braid, brief):
+    def publish(self, deadline: float, blocked_until: float | None) -> bool:
+        """One try. While a directory is ours alone nobody could end a hold, so that one is not waited for then."""
+        with self.reach.braid(min(deadline - time.monotonic(), limits.SPARK_REACH_S)) as (braid, brief):
             log = handle(braid, self.uploads[0].log_id, self.log)
             try:
                 before = log.info().tail
@@ -93,7 +100,7 @@ class _Attempt:
                     uploads=self.uploads,
                     writer=self.writer,
                     sequence=self.sequence,
-                    wait=None if brief else min(blocked_s, limits.SPARK_JOINED_TIMEOUT_S),
+                    wait=None if brief or blocked_until is None else max(blocked_until - time.monotonic(), 0.0),
                 )
                 repeated = positions is not None and positions.start < before
             except ConditionFailed as error:

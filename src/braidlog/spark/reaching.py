@@ -124,7 +124,7 @@ class Reach:
                 joined = connect(
                     [socket_of(where)],
                     where.as_uri(),
-                    timeout=limits.SPARK_JOINED_TIMEOUT_S,
+                    timeout=self.place.timeout_s or limits.SPARK_JOINED_TIMEOUT_S,
                     connect_timeout=limits.KNOCK_S,
                 )
                 _clients[key] = joined

@@ -15,10 +15,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from msgspec import to_builtins
 
 import braidlog
-from braidlog import Braid, Log, Record, limits
+from braidlog import Braid, Log, Record, bulk, limits
 from braidlog.embedded.clock import SystemClock
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
@@ -63,6 +64,9 @@ def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
     orders.commit("bills", 3)
     orders.cfork("busy", dedicated=True).commit("audit", 4)
     orders.sfork("short", at=5)
+    uploaded = braid.create("uploaded")
+    publish(uploaded)
+    uploaded.upload(ttl=limits.UPLOAD_TTL_MAX_S)  # which lives on
     windowed = fill_windows(writer, orders)
     writer.checkpoint()
     limits.OUTCOMES_KEPT_MAX = kept  # type: ignore[misc]
@@ -74,6 +78,7 @@ def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
         )
     )
     braid.create("quiet")
+    publish(uploaded)
     orders.append(b"inline, behind the snapshot")
     pending = orders.cfork("pending", promotable=True, lease=None)
     pending.append(b"undecided")
@@ -84,6 +89,13 @@ def fill(braid: Braid, upkeep: Upkeep, writer: Writer) -> dict[str, str]:
     settled = pending.submit(b"settled")
     settled.durable()
     return {"withheld": withheld.request_id, "settled": settled.request_id, "windowed": windowed, "again": LATER.hex()}
+
+
+def publish(log: Log) -> None:
+    """Two blocks that did not come through the log's writer."""
+    with bulk.ObjectWriter(log.upload(), timestamp=7, block_bytes=100) as writer:
+        writer.add(pa.table({"value": [b"uploaded %d" % n for n in range(5)], "key": ["k"] * 5}))
+    log.publish(writer.close(), writer="job", sequence=log.tail())
 
 
 def fill_windows(writer: Writer, log: Log) -> str:
