@@ -147,7 +147,7 @@ LIES: Final[dict[str, tuple[Callable[[History], History], set[str]]]] = {
     "two positions are swapped": (swap, {"order"}),
     "an acknowledged record is lost at the end": (_last_read("orders", lambda values: values[:-2]), {"lost"}),
     "an acknowledged record is lost in the middle": (_last_read("orders", _without("o2")), {"conflict"}),
-    "an acknowledged record without a position is lost": (_reads("orders", _without("w0")), {"lost"}),
+    "an acknowledged record without a position is lost": (_reads("orders", _swapped("w0", "ghost")), {"lost"}),
     "a fork misses a record of its parent": (_reads("try", _without("o6")), {"fork"}),
     "a fork misses a record from before it was made": (_reads("try", _without("o2")), {"fork"}),
     "a fork begins too early": (_fork_point(-2), {"lost"}),
@@ -155,6 +155,7 @@ LIES: Final[dict[str, tuple[Callable[[History], History], set[str]]]] = {
     "a batch is torn": (_reads("try", _swapped("b1", "o4")), {"torn"}),
     "a fork's record is on its parent": (_last_read("orders", lambda values: [*values, "t5"]), {"leaked"}),
     "a severed fork goes on": (_reads("cut", lambda values: [*values, "o10"]), {"severed"}),
+    "a severed fork has another order": (_reads("cut", _swapped("o1", "o2")), {"fork"}),
     "a refused record is there": (_last_read("orders", lambda values: [*values, "wrong"]), {"refused"}),
     "a record comes from nowhere": (_last_read("orders", lambda values: [*values, "ghost"]), {"invented"}),
 }

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 import braidlog
 from apps.pipelines import fraud, iot, supply_chain, tumbling, wordcount
 from apps.pipelines.command import encoded
-from braidlog.spark import pipelines
+from braidlog.spark import pipelines, run_on_fork
 from braidlog.spark.pipelines import Mode, Pipeline, read_rows, run
 from braidlog.spark.time_travel import table_as_of
 
@@ -128,26 +128,49 @@ def plain_outliers(events: Sequence[Event]) -> list[int]:
     ]
 
 
-def test_tumbling_windows_count_late_events_and_each_once(production: Callable[..., Production]) -> None:
-    events = tumbling.draw(Random(5), 480)
+def test_tumbling_windows_count_late_events_and_each_once_on_a_fork_with_corner_cases_too(
+    production: Callable[..., Production], spark: SparkSession
+) -> None:
+    events = tumbling.draw(Random(5), 240)
     site = production(tumbling.totals)
     site.input.append_many([encoded(event) for event in events])
     site.run(maxOffsetsPerTrigger="60")
 
-    expected, dropped, repeated = plain_totals([events[at : at + 60] for at in range(0, 480, 60)])
-    schema = "begins timestamp, shop string, sales bigint, total bigint"
-    assert {tuple(row[:2]): tuple(row[2:]) for row in site.rows(schema).collect()} == expected
+    expected, dropped, repeated = plain_totals(events, 60)
+    assert totals_of(site.rows("begins timestamp, shop string, sales bigint, total bigint")) == expected
     assert dropped, "no event was too late"
     assert repeated, "no event came twice"
 
+    # What a tester tries: events of its own among the real ones, and production never sees them.
+    fork = site.input.cfork("corner-cases")
+    latest = max(event["at"] for event in events if isinstance(event["at"], int))
+    injected: list[Event] = [
+        {"id": "future", "at": latest + 60_000, "shop": "north", "amount": 1},
+        {"id": "negative", "at": latest, "shop": "north", "amount": -1},
+        {"id": "edge", "at": latest // 5_000 * 5_000, "shop": "south", "amount": 7},
+        *[{"id": "thrice", "at": latest, "shop": "south", "amount": 50}] * 3,
+    ]
+    fork.append_many([encoded(event) for event in injected])
+    produced = run_on_fork(
+        tumbling.totals, fork, spark=spark, url=site.braid.url, read_options={"maxOffsetsPerTrigger": "60"}
+    )
+    on_fork, *_ = plain_totals(events + injected, 60)
+    assert totals_of(produced.rows) == on_fork
+    assert on_fork.keys() > expected.keys(), "the event from the future closed the windows before it"
+    assert site.output.tail() == len(expected)
 
-def plain_totals(batches: list[list[Event]]) -> tuple[dict[tuple[datetime, str], tuple[int, int]], int, int]:
+
+def totals_of(rows: DataFrame) -> dict[tuple[datetime, str], tuple[int, int]]:
+    return {(row.begins, row.shop): (row.sales, row.total) for row in rows.collect()}
+
+
+def plain_totals(events: list[Event], size: int) -> tuple[dict[tuple[datetime, str], tuple[int, int]], int, int]:
     """What windows must come to, by the rules of watermarks: one that was reached is the limit two batches later."""
     reached = [0, 0]  # by the end of each batch; the first one only writes down where the query begins
     windows: dict[tuple[int, str], list[int]] = defaultdict(list)
     known: dict[str, int] = {}
     dropped = repeated = 0
-    for batch in batches:
+    for batch in (events[at : at + size] for at in range(0, len(events), size)):
         sales = [event for event in batch if isinstance(event["at"], int) and event.get("amount", 0) > 0]
         for sale in sales:
             if sale["at"] <= reached[-2]:

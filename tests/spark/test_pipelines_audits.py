@@ -25,13 +25,23 @@ def test_a_cluster_whose_processes_were_killed_told_nothing_that_cannot_be(
 ) -> None:
     with Cluster.start(tmp_path / "cluster", brokers=2) as cluster:
         play(cluster, 1, 4, 3, tmp_path)
+        with braidlog.open(cluster.url) as braid:
+            (stored,) = {part.object for part in _with_an_object(braid).plan().parts}
+        space = space_audit.look(cluster.url)
+        assert stored in {run[3] for run in space.runs} & {one[0] for one in space.stored}
+        assert {row.problem for row in space_audit.audit(*space.frames(spark)).collect()} <= {"unreached"}
     history = load(tmp_path / "history.jsonl")
     assert len(history) > 50
     linearizability_audit.main(["--url", directory, "--file", str(tmp_path / "history.jsonl")])
     assert capsys.readouterr().out.endswith("0 violations\n")
     with braidlog.open(directory) as braid:
         assert list(imported(braid.log("history").read(0))) == history
-    del spark  # the command found it
+
+
+def _with_an_object(braid: braidlog.Braid) -> braidlog.Log:
+    log = braid.create("large")
+    log.append_many(large(b"a"))
+    return log
 
 
 def test_every_lie_is_found_and_the_truth_is_not_doubted(spark: SparkSession, directory: str) -> None:

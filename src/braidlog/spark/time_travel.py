@@ -32,9 +32,9 @@ def as_of(
     spark: SparkSession,
     url: str,
     log: str,
-    *,
     position: int | None = None,
     time: datetime | None = None,
+    *,
     ttl: float = limits.SPARK_TABLE_TTL_S,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -53,9 +53,9 @@ def table_as_of(
     spark: SparkSession,
     url: str,
     log: str,
-    *,
     position: int | None = None,
     time: datetime | None = None,
+    *,
     ttl: float = limits.SPARK_TABLE_TTL_S,
     options: Mapping[str, str] | None = None,
 ) -> Iterator[DataFrame]:
