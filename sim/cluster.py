@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import IO, Any, NamedTuple
 
 from braidlog import limits
-from braidlog.errors import BraidError
+from braidlog.errors import BraidError, Gone
 from braidlog.forest import commands as c
 from braidlog.metadata.etcd.codec import Txn
 from braidlog.testing.linearizability import Recorder
@@ -236,7 +236,10 @@ class Cluster:
                 await self._decide(client, name, log_id)
             listing, _ = await home.ask(m.ListLogs(), PATIENCE_S)
             for log_id, name in listing.logs:
-                described, _ = await home.ask(m.Describe(log_id), PATIENCE_S)
+                try:
+                    described, _ = await home.ask(m.Describe(log_id), PATIENCE_S)
+                except Gone:  # its lease has ended since
+                    continue
                 start = starts[name] = described.info.start
                 known, _ = await home.ask(m.Consumers(log_id), PATIENCE_S)
                 consumers[name] = {consumer.name: consumer.position for consumer in known.consumers}
