@@ -16,7 +16,6 @@ from braidlog.forest.log import Log
 from braidlog.forest.machine import Forest
 from braidlog.forest.space import Space
 from braidlog.metadata.etcd.codec import Compare
-from braidlog.metadata.etcd.core import Tenure
 from sim.etcd import Etcd
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -111,18 +110,6 @@ def forks_read_beyond_their_bound() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def leases_never_end() -> Iterator[None]:
-    """A leader that cannot renew its lease goes on until the log refuses what it writes."""
-
-    def wrong(self: Tenure, now_s: float) -> float:
-        del now_s
-        return self._ttl_s
-
-    with _instead(Tenure, "left_s", wrong):
-        yield
-
-
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -133,6 +120,5 @@ PLANTS: dict[str, Plant] = {
         what_is_uploaded_is_swept,
         windows_are_ignored,
         forks_read_beyond_their_bound,
-        leases_never_end,
     )
 }
