@@ -128,7 +128,7 @@ BULK_KEPT_BLOCKS: Final = 16  # the last ones, as forks come back to them
 SPARK_PLAN_RECORDS: Final = 250_000  # that are planned at once
 SPARK_PARTITION_BYTES_MIN: Final = 32 * MIB  # that make a task worth while: starting one takes as long as reading 8 MiB
 SPARK_PARTITION_BYTES_MAX: Final = 128 * MIB  # that a task reads, which then takes below a second
-SPARK_PARTITIONS_PER_CORE_READERS: Final = 2  # of the driver, in between
+SPARK_TASKS_PER_CORE: Final = 2  # of the driver, where that is in between
 SPARK_IDLE_WAIT_S: Final = 0.1  # for something new, before a stream tells Spark that there is nothing
 SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow at the moment
 

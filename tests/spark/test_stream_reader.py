@@ -280,6 +280,8 @@ def test_what_was_trimmed_is_an_error_or_skipped(orders: Log, query: Callable[..
     failed(query(at=following.at), "positions 2 to 7 were trimmed away", "failOnDataLoss=false")
     skipping = query(at=following.at, maxOffsetsPerTrigger="2", failOnDataLoss="false")
     assert skipping.until(3) == named("orders", 7, b"7", b"8", b"9")
+    slowly = query(at=following.at, maxBytesPerTrigger="1", failOnDataLoss="false", now=True)
+    assert [len(batch) for batch in slowly.until_quiet()] == [0, 1, 1, 1]
 
 
 def test_a_name_that_is_reused_is_not_taken_for_the_same_log(

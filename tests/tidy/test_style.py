@@ -51,6 +51,7 @@ UNITS = {
     "STORERS",
     "READERS",
     "SUBSCRIPTIONS",
+    "TASKS",
     "THREADS",
     "TOKENS",
     "TOMBSTONES",

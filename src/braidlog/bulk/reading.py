@@ -176,7 +176,7 @@ class _Folder:
     """Objects as files, which are mapped: that took half the time of reading small blocks, and no more for large ones.
 
     An object that was deleted stays readable while it is mapped. A process may outlive a whole directory, and see
-    another one in its place: so blocks are known by their sums, and what does not check is mapped again before it is bad.
+    another one in its place: so blocks are known by their sums, and what does not check is mapped again first.
     """
 
     window_bytes = 0  # there is nothing to be won by looking ahead

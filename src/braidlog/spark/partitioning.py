@@ -42,7 +42,7 @@ def slices_of(partition: bytes) -> list[Slice]:
 
 def target_bytes(total_bytes: int, cores: int) -> int:
     """What a task should read: enough to be worth starting one, little enough that all cores have work to the end."""
-    fair = -(-total_bytes // (cores * limits.SPARK_PARTITIONS_PER_CORE_READERS))
+    fair = -(-total_bytes // (cores * limits.SPARK_TASKS_PER_CORE))
     return min(max(fair, limits.SPARK_PARTITION_BYTES_MIN), limits.SPARK_PARTITION_BYTES_MAX)
 
 

@@ -7,6 +7,7 @@ the end of a fork that was promoted are the same in its parent.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -69,7 +70,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         with told():
             logs = planning.living(self._braid, self._options.selection)
-            self._targets = {log.id: log.tail() for log in logs}
+            self._targets = {}
+            for log in logs:
+                with contextlib.suppress(Gone):  # then it is nothing to be waited for
+                    self._targets[log.id] = log.tail()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with told():
@@ -79,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             deadline = time.monotonic() + limits.SPARK_IDLE_WAIT_S
             while True:
                 seen = self._braid._session.backend.version
-                found = self._limited(begin, self._advanced(begin), limit)
+                found = self._limited(begin, *self._advanced(begin), limit)
                 if found != begin or self._targets is not None or time.monotonic() >= deadline:
                     return found.to_json()
                 self._wait(seen, begin, deadline - time.monotonic())
@@ -124,8 +128,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for log in logs
         }
 
-    def _advanced(self, start: Offset) -> Offset:
-        """As far as everything can be read now, and no further than a target."""
+    def _advanced(self, start: Offset) -> tuple[Offset, set[str]]:
+        """As far as everything can be read now, or up to its target; and the logs that only skip what is lost."""
+        skipping: set[str] = set()
         found: dict[str, At] = {}
         readable: dict[str, At] = {}
         for name, at in start.logs.items():
@@ -145,6 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if at.position < info.start:
                 planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
                 found[name] = At(at.id, info.start)
+                skipping.add(name)
             else:
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
                 found[name] = At(at.id, max(at.position, target))
@@ -152,9 +158,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = {at.id for at in (*found.values(), *start.logs.values())}
             for log in planning.living(self._braid, self._options.selection):
                 if log.id not in known and (self._targets is None or log.id in self._targets):
-                    found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
+                    with contextlib.suppress(Gone):  # it was here for a moment only
+                        found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
         self._latest = Offset(readable)
-        return Offset(found)
+        return Offset(found), skipping
 
     def _info(self, log: Log) -> Info:
         """A follower that cannot follow for a moment tries again by itself, and so there is time for that."""
@@ -175,11 +182,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- how much of it -------------------------------------------------------------------------------------------
 
-    def _limited(self, start: Offset, end: Offset, limit: ReadLimit) -> Offset:
+    def _limited(self, start: Offset, end: Offset, skipping: set[str], limit: ReadLimit) -> Offset:
         """No more than a batch may have, of every log in proportion to what waits there."""
         if isinstance(limit, ReadAllAvailable):
             return end
-        waiting = {name: stop - at.position for name, at, stop in between(start, end)}
+        waiting = {name: stop - at.position for name, at, stop in between(start, end) if name not in skipping}
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
         if records is not None:

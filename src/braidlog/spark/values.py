@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from braidlog.spark.errors import BraidlogFailed
 
 Mode = Literal["permissive", "failfast", "dropmalformed"]
 _MODES: Final = ("permissive", "failfast", "dropmalformed")
+_MALFORMED: Final = "_braidlog_malformed"
 
 
 def json_values(
@@ -27,9 +28,15 @@ def json_values(
     """
     if mode not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
-    parse = {"mode": "FAILFAST" if mode == "failfast" else "PERMISSIVE"}
-    found = df.withColumn(column, F.from_json(_text(column), schema, parse))
-    return found.where(F.col(column).isNotNull()) if mode == "dropmalformed" else found
+    text = F.col(column).cast("string")
+    if mode != "dropmalformed":
+        parse = {"mode": "FAILFAST" if mode == "failfast" else "PERMISSIVE"}
+        return df.withColumn(column, F.from_json(text, schema, parse))
+    # Spark marks what is malformed in a field of its own, if there is one: a struct of nulls may be right.
+    marked = StructType([*_parsed(df, schema).fields, StructField(_MALFORMED, StringType())])
+    parsed = df.withColumn(column, F.from_json(text, marked, {"columnNameOfCorruptRecord": _MALFORMED}))
+    good = parsed.where(F.col(column).isNotNull() & F.col(column)[_MALFORMED].isNull())
+    return good.withColumn(column, F.col(column).dropFields(_MALFORMED))
 
 
 def arrow_values(
@@ -41,7 +48,7 @@ def arrow_values(
     rows of a record. Columns are found by name, and cast without loss.
     """
     kept = [name for name in keep if name in df.columns]
-    inner = schema if isinstance(schema, StructType) else _parsed(df, schema)
+    inner = _parsed(df, schema)
     both = set(kept) & set(inner.fieldNames())
     if both:
         raise ValueError(f"column {min(both)!r} is in the values too: leave it out of keep=, or rename it first")
@@ -79,10 +86,6 @@ def _batches(value: pa.Scalar, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
         ) from None
 
 
-def _text(column: str) -> Column:
-    return F.col(column).cast("string")
-
-
-def _parsed(df: DataFrame, ddl: str) -> StructType:
+def _parsed(df: DataFrame, schema: StructType | str) -> StructType:
     """DDL as Spark reads it."""
-    return df.sparkSession.createDataFrame([], ddl).schema
+    return schema if isinstance(schema, StructType) else df.sparkSession.createDataFrame([], schema).schema
