@@ -11,7 +11,7 @@ had of its own when it began: `expected_own` sees to it that no others are promo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -71,20 +71,20 @@ class SparkValidator:
     def __call__(self, fork: Log) -> Verdict:
         """Look at a fork. An error of the pipeline, of an expectation or of Spark is a failure, with its reason."""
         own = 0
-        with ExitStack() as ended:
-            try:
-                info = fork.info()
-                own = info.own
+        try:
+            info = fork.info()
+            own = info.own
+            with ExitStack() as ended:
                 produced = self._run(fork, ended)
                 if produced.end < info.tail:
                     raise InvalidArgument(
                         f"{produced.end} of {info.tail} positions could be read: a hold above the fork hides the rest"
                     )
-            except Exception as error:
-                return Verdict(fork.name, own, False, (Failure("the pipeline runs on the fork", _reason(error)),))
-            outputs = Outputs(produced.rows.cache(), _once(lambda: self._parent(fork, ended)))
-            ended.callback(outputs.rows.unpersist)
-            failures = tuple(found for one in self._expectations if (found := _examined(one, outputs)) is not None)
+                outputs = Outputs(produced.rows.cache(), cache(lambda: self._parent(fork, ended)))
+                ended.callback(outputs.rows.unpersist)
+                failures = tuple(found for one in self._expectations if (found := _examined(one, outputs)) is not None)
+        except Exception as error:
+            failures = (Failure("the pipeline runs on the fork", _reason(error)),)
         return Verdict(fork.name, own, not failures, failures)
 
     def _run(self, log: Log, ended: ExitStack) -> Produced:
@@ -112,10 +112,6 @@ def _examined(expectation: Expectation, outputs: Outputs) -> Failure | None:
         return expectation.examine(outputs)
     except Exception as error:
         return Failure(expectation.claim, f"it could not be examined: {_reason(error)}")
-
-
-def _once(make: Callable[[], DataFrame]) -> Callable[[], DataFrame]:
-    return cache(make)
 
 
 def _reason(error: Exception) -> str:
