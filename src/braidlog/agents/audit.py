@@ -160,7 +160,10 @@ class Audit:
 
 def _wanted(entries: Subscription, agent: str | None, log: str | None) -> Iterator[Entry]:
     for record in entries:
-        entry = msgspec.json.decode(record.value, type=Entry)
+        try:
+            entry = msgspec.json.decode(record.value, type=Entry)
+        except msgspec.MsgspecError:  # somebody else's record
+            continue
         if agent in (None, entry.agent) and (log is None or entry.concerns(log)):
             yield entry
 
