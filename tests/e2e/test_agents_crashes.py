@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -209,6 +210,36 @@ def test_a_desk_that_comes_back_after_another_has_finished_does_no_harm(
 
     assert [run(changes) for changes in range(1, 8)] == [True] * 7
     assert not all(run(changes) for changes in range(8, 26)), "no approval has so many changes"
+
+
+def test_a_desk_that_comes_back_after_another_has_died_on_the_same_does_no_harm(tmp_path: Path) -> None:
+    """The first dies when it has made its fork, the second pauses as it takes over, and a third dies meanwhile."""
+
+    def run(pause: int, death: int) -> None:
+        stage = Stage(tmp_path)
+        id = desk_on(stage.braid, stage.site.clock).propose("orders.bob.1", agent="bob").id
+        first, _ = stage.doomed(3, after=True)
+        with pytest.raises(Killed):
+            first.approve(id, "ann")
+        stage.next_desk()
+        assert desk_on(stage.braid, stage.site.clock).get(id).fresh_id is not None
+
+        def meanwhile() -> None:
+            stage.next_desk()
+            with contextlib.suppress(Killed):
+                stage.doomed(death, after=True)[0].tend()
+
+        braid, _ = paused(stage.braid, stage.site.clock, pause, meanwhile)
+        desk_on(braid, stage.site.clock).tend()
+        last = stage.next_desk()
+        last.tend()
+        assert last.get(id).state == "promoted"
+        stage.check_end(last.get(id))
+        stage.site.close()
+
+    for pause in range(1, 6):
+        for death in range(1, 12):
+            run(pause, death)
 
 
 # --- any number of desks, agents and people, at random ---------------------------------------------------------------
