@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"client"},
     {"braidlog"},  # the package itself: the names that it exports
     {"bulk"},
-    {"aio", "testing"},
+    {"agents", "aio", "testing"},
     {"cli", "spark"},
     {"__main__"},
 ]
