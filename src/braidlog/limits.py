@@ -211,3 +211,33 @@ ETCD_PIECE_BYTES_MAX: Final = 1 * MIB  # of a frame in one request; etcd refuses
 ETCD_READ_BYTES: Final = 4 * MIB  # about what one answer to a read of the log holds
 ETCD_READ_SLOTS_MAX: Final = 256  # the same in slots
 ETCD_READ_SLOTS_MIN: Final = 4  # asked for at first, as nobody knows how large they are
+
+# What is told of records by looking at a few.
+DESCRIBE_SAMPLE_RECORDS: Final = 500
+DESCRIBE_SAMPLE_BYTES: Final = 4 * MIB
+DESCRIBE_DEPTH_MAX: Final = 6  # of nested JSON
+DESCRIBE_FIELDS_ROWS_MAX: Final = 200  # of one object, and items of one array
+DESCRIBE_ENUM_ROWS_MAX: Final = 12  # different texts in a field that is still called an enumeration
+DESCRIBE_ENUM_REPEATS_ROWS: Final = 3  # times that each of them is seen, on average
+DESCRIBE_KEYS_ROWS_MAX: Final = 10  # most frequent keys that are named
+DESCRIBE_TEXT_CHARS_MAX: Final = 80
+DESCRIBE_RATE_S: Final = 60.0  # the last so many seconds of a log tell its present rate
+
+# SQL over a range of a log.
+SQL_RECORDS_MAX: Final = 1_000_000  # what is more is for Spark
+SQL_READ_BYTES_MAX: Final = 256 * MIB
+SQL_CHUNK_RECORDS_MIN: Final = 4  # read at first, as nobody knows how large they are
+SQL_CHUNK_RECORDS_GROWTH: Final = 8  # how many times as many may be read next
+SQL_CHUNK_BYTES: Final = 8 * MIB  # about what is read at once
+SQL_MEMORY_BYTES: Final = 512 * MIB  # that the engine may use for a query
+SQL_ADDRESS_SPACE_BYTES: Final = 4096 * MIB  # that its process may map, code and all
+SQL_THREADS: Final = 2
+SQL_TIME_S: Final = 20.0
+SQL_TIME_MAX_S: Final = 120.0
+SQL_KILL_S: Final = 2.0  # after its time is over a query is asked to end; after so much more its process is killed
+SQL_STATEMENT_CHARS_MAX: Final = 20_000
+SQL_ROWS: Final = 100
+SQL_ROWS_MAX: Final = 5_000
+SQL_COLUMNS_ROWS_MAX: Final = 200
+SQL_ANSWER_BYTES_MAX: Final = 256 * KIB
+SQL_CELL_CHARS_MAX: Final = 4_000

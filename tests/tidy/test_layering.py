@@ -21,7 +21,8 @@ LAYERS: list[set[str]] = [
     {"broker"},
     {"client"},
     {"braidlog"},  # the package itself: the names that it exports
-    {"aio", "testing"},
+    {"aio", "testing", "agents"},
+    {"mcp"},
     {"cli"},
     {"__main__"},
 ]
