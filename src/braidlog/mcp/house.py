@@ -1,0 +1,91 @@
+"""What the calls of all agents share, and who calls.
+
+The house has credentials of its own: with them it keeps the audit log, runs validators, and decides by the policy. What
+an agent asks for is done on a braid that was opened with the *agent's* token, if agents have tokens, so the service's
+scopes hold for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from braidlog import Braid, Info, Log
+from braidlog.agents.audit import Audit
+from braidlog.agents.desk import Desk
+from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL, is_system
+from braidlog.agents.policy import Policy
+from braidlog.agents.running import Access
+from braidlog.errors import InvalidArgument, NotPermitted
+from braidlog.mcp.budgets import Budgets
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An agent. `principal` is the name of its token, empty if it came without one."""
+
+    name: str
+    braid: Braid
+    principal: str = ""
+
+
+@dataclass
+class House:
+    """Opened once for a server. `callers` tells who is calling now."""
+
+    braid: Braid
+    policy: Policy
+    audit: Audit
+    desk: Desk
+    access: Access | None
+    callers: Callable[[], Caller]
+    budgets: Budgets = field(default_factory=Budgets)
+
+    @classmethod
+    def of(
+        cls, braid: Braid, callers: Callable[[], Caller], policy: Policy | None = None, access: Access | None = None
+    ) -> House:
+        """A house that does its own work on this braid."""
+        policy = policy or Policy.default()
+        audit = Audit(braid)
+        return cls(braid, policy, audit, Desk(braid, policy, access=access, audit=audit), access, callers)
+
+
+@dataclass
+class Work:
+    """One call: who made it, what it turned out to be about, and how to end it before its time."""
+
+    house: House
+    caller: Caller
+    about: Callable[[Log], None]
+    cancelling: list[Callable[[], None]] = field(default_factory=list)
+
+    def log(self, name: str) -> Log:
+        """The log or fork of that name."""
+        if is_system(name):
+            raise NotPermitted(f"{name!r} is a system log, and not for agents: `list_logs` shows what is")
+        found = self.caller.braid.log(name)
+        self.about(found)
+        return found
+
+    def own_fork(self, name: str, to: str) -> tuple[Log, Info]:
+        """A fork that this very agent made."""
+        found = self.log(name)
+        info = found.info()
+        if info.kind == "root":
+            raise NotPermitted(f"{name!r} is a root, and agents do not {to} roots: `create_fork` of it, and use that")
+        if PROPOSAL_LABEL in info.labels:
+            raise NotPermitted(f"{name!r} carries a proposal and is nobody's to {to}: `create_fork` one of your own")
+        if info.labels.get(AGENT_LABEL) != self.caller.name or self.caller.principal not in ("", info.owner):
+            maker = info.labels.get(AGENT_LABEL) or info.owner or "somebody else"
+            raise NotPermitted(
+                f"{name!r} was made by {maker!r}, and you are {self.caller.name!r}: agents {to} forks of their own "
+                "only, so `create_fork` one"
+            )
+        return found, info
+
+    def parent_of(self, info: Info) -> str:
+        """What a fork was made of, whose rules hold for it."""
+        if info.parent is None:
+            raise InvalidArgument(f"{info.name!r} has no parent any more: squash it, and fork what you need anew")
+        return info.parent
