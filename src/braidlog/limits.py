@@ -192,6 +192,38 @@ ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
 ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached
 ROUTES_KEPT_LOGS: Final = 100_000
 
+# Agents: validators, proposals, the audit log.
+VALIDATOR_TIMEOUT_S: Final = 60.0  # for one validator, unless told otherwise
+VALIDATOR_TIMEOUT_MAX_S: Final = 3600.0
+VALIDATOR_MEMORY_BYTES: Final = 4096 * MIB  # of address space, most of which nobody touches
+VALIDATOR_MEMORY_BYTES_MIN: Final = 512 * MIB  # below this the interpreter and Arrow do not start
+VALIDATOR_PRINTED_BYTES_MAX: Final = 4 * MIB  # by one that goes on printing
+VALIDATOR_LAST_WORDS_BYTES: Final = 2 * KIB  # of what it printed, told if it crashes
+VALIDATOR_ANSWER_BYTES_MAX: Final = 1 * MIB
+VERDICT_ROWS_MAX: Final = 20  # reasons, positions and samples that are kept of a verdict
+VERDICT_CHARS_MAX: Final = 500  # of each
+JOURNAL_ATTEMPTS: Final = 20  # to write behind what others write at the same time
+POLICY_BYTES_MAX: Final = 1 * MIB
+HOLD_POLICY_S: Final = 60.0  # that a fork of an agent may hold its parent, unless the policy says otherwise
+REVIEW_POLICY_S: Final = 7 * 86_400.0  # that a proposal waits for a person
+FORK_TTL_POLICY_S: Final = 86_400.0  # that a fork of an agent lives
+FORK_POLICY_BYTES: Final = 64 * MIB  # that an agent may write on one fork
+FORK_POLICY_BYTES_PER_S: Final = 4 * MIB
+AGENT_FORKS_MAX: Final = 16  # that one agent may have of one log at a time
+CLAIM_S: Final = 30.0  # that a desk may take for a proposal beyond its validators' time, before another goes on with it
+PROPOSAL_ATTEMPTS: Final = 3  # to carry one out
+PROPOSAL_RECORDS_MAX: Final = 1_000_000  # of a fork that waits for a person: they are copied when one approves
+PROPOSAL_BYTES_MAX: Final = 1024 * MIB
+PROPOSAL_TITLE_CHARS_MAX: Final = 200
+PROPOSAL_NOTE_CHARS_MAX: Final = 10_000
+COPY_BATCH_BYTES: Final = 4 * MIB  # of records that are copied onto a fresh fork at once
+SUMMARY_RECORDS_MAX: Final = 5  # that are shown with a proposal
+SUMMARY_CHARS_MAX: Final = 200  # of each
+AUDIT_TEXT_CHARS_MAX: Final = 500  # of one argument, or of what went wrong
+AUDIT_ARGUMENTS_ROWS_MAX: Final = 50  # of one call, at each level
+AUDIT_DEPTH_MAX: Final = 4
+AUDIT_WAITING_RECORDS_MAX: Final = 1_000  # entries of reading calls that are not durable yet
+
 # Metadata on etcd.
 ETCD_TIMEOUT_S: Final = 0.5  # for one request; another member is asked after it
 ETCD_BYTES_PER_S: Final = 2 * MIB  # the time that a request's bytes are granted beyond that

@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"broker"},
     {"client"},
     {"braidlog"},  # the package itself: the names that it exports
-    {"aio", "testing", "agents"},
+    {"agents", "aio", "testing"},
     {"mcp"},
     {"cli"},
     {"__main__"},

@@ -7,7 +7,14 @@ import re
 from braidlog import limits
 from braidlog.errors import InvalidArgument
 
+SYSTEM_PREFIX = "braidlog."  # of logs that braidlog itself keeps: who reviewed what, who called what
+
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def is_system(name: str) -> bool:
+    """Whether a log of that name is one of braidlog's own."""
+    return name.startswith(SYSTEM_PREFIX)
 
 
 def check_name(name: object) -> None:

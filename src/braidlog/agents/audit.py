@@ -1,0 +1,194 @@
+"""Who called what: each call of an agent, and each decision on a proposal, is a record of the log `braidlog.audit`.
+
+An entry of a call that changes something is durable before the call is answered; one of a call that only reads is
+written along with others and a moment later, and is lost if the process is killed in between. Arguments are cut, and
+what looks like a secret never gets in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from braidlog import Braid, Log, Subscription, Ticket, limits
+from braidlog.agents.journal import system_log
+from braidlog.agents.names import AUDIT
+from braidlog.embedded.clock import Clock, SystemClock
+from braidlog.errors import BraidError, NotFound
+from braidlog.record import to_micros
+
+_SECRET_NAME: Final = re.compile(r"token|secret|passw|authori[sz]ation|credential|api_?key|private_?key", re.IGNORECASE)
+_SECRET: Final = re.compile(r"braid_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}")
+_HIDDEN: Final = "(hidden)"
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call, or one decision."""
+
+    time: datetime
+    agent: str  # who called
+    tool: str  # what was called
+    outcome: str  # "ok", or the name of the error
+    message: str = ""  # what went wrong
+    result: str = ""  # what came of it, in a word or two, if there is such a word
+    arguments: dict[str, Any] = {}
+    log: str | None = None  # the log or fork that it was about
+    lineage: list[str] = []  # that log, what it was forked from, and so on
+    seconds: float = 0.0
+
+    def concerns(self, log: str) -> bool:
+        """Whether it is about that log, or a fork of it."""
+        return log == self.log or log in self.lineage
+
+
+class Call:
+    """A call that goes on, entered when it ends: how long it took and, if it raised, with what."""
+
+    def __init__(self, audit: Audit, entry: Entry, *, changes: bool) -> None:
+        self._audit = audit
+        self._entry = entry
+        self._changes = changes
+        self._began = time.monotonic()
+        self.log = entry.log
+        self.lineage: list[str] = []
+        self.result = ""
+
+    def about(self, log: Log) -> None:
+        """The log or fork that the call is about, with all that it was forked from."""
+        self.log = log.name
+        with contextlib.suppress(BraidError):  # it is gone already, or may not be seen
+            self.lineage = [step.name for step in log.lineage()]
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        done = structs.replace(
+            self._entry,
+            outcome="ok" if kind is None else kind.__name__,
+            message="" if error is None else _text(str(error)),
+            result=_text(self.result),
+            log=self.log,
+            lineage=self.lineage,
+            seconds=round(time.monotonic() - self._began, 6),
+        )
+        self._audit.write(done, wait=self._changes)
+
+
+class Audit:
+    """Writes entries, and reads them. Safe to use from several threads."""
+
+    def __init__(self, braid: Braid, *, clock: Clock | None = None) -> None:
+        self._braid = braid
+        self._clock = clock or SystemClock()
+        self._log: Log | None = None
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[bytes, Ticket]] = deque()
+
+    def call(
+        self, agent: str, tool: str, arguments: Mapping[str, Any], *, changes: bool, log: str | None = None
+    ) -> Call:
+        """A context manager around a call of `tool` by `agent`. `changes` says that the entry has to be durable before
+        it is left."""
+        entry = Entry(
+            time=datetime.fromtimestamp(self._clock.now_us() / 1e6, UTC),
+            agent=_text(agent),
+            tool=_text(tool),
+            outcome="",
+            arguments=_bounded(arguments, 0),
+            log=log,
+        )
+        return Call(self, entry, changes=changes)
+
+    def write(self, entry: Entry, *, wait: bool = True) -> None:
+        """Append an entry. With `wait` it is durable on return, and so are all that were written before it."""
+        data = msgspec.json.encode(entry)
+        with self._lock:
+            if self._log is None:
+                self._log = system_log(self._braid, AUDIT)
+            self._waiting.append((data, self._log.submit(data, key=entry.agent.encode("utf-8", "replace"))))
+            self._settle(all=wait or len(self._waiting) > limits.AUDIT_WAITING_RECORDS_MAX)
+
+    def flush(self) -> None:
+        """Return when everything that was written is durable."""
+        with self._lock:
+            self._settle(all=True)
+
+    def _settle(self, *, all: bool) -> None:
+        while self._waiting and (all or self._waiting[0][1].done):
+            data, ticket = self._waiting[0]
+            try:
+                ticket.durable()
+            except BraidError:
+                assert self._log is not None
+                self._log.append(data)  # twice is better than not at all; if this fails too, the call does
+            self._waiting.popleft()
+
+    def close(self) -> None:
+        """Let nothing be lost."""
+        self.flush()
+
+    def read(
+        self,
+        *,
+        agent: str | None = None,
+        log: str | None = None,
+        since: datetime | None = None,
+        follow: bool = False,
+    ) -> Iterator[Entry]:
+        """The entries there are, in their order; with `follow` those that come, too. `log` is a log with its forks."""
+        self.flush()
+        try:
+            found = self._braid.log(AUDIT)
+        except NotFound:
+            if not follow:
+                return
+            found = system_log(self._braid, AUDIT)
+        start = 0 if since is None else found.position_at(to_micros(since))
+        with found.subscribe(start, follow=follow) as entries:
+            yield from _wanted(entries, agent, log)
+
+
+def _wanted(entries: Subscription, agent: str | None, log: str | None) -> Iterator[Entry]:
+    for record in entries:
+        entry = msgspec.json.decode(record.value, type=Entry)
+        if agent in (None, entry.agent) and (log is None or entry.concerns(log)):
+            yield entry
+
+
+def _bounded(value: Any, depth: int) -> Any:
+    """A value that can be written as JSON, is not too large, and tells no secret."""
+    most = limits.AUDIT_ARGUMENTS_ROWS_MAX
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"({len(value):,} bytes)"
+    if depth >= limits.AUDIT_DEPTH_MAX and not isinstance(value, str):
+        return _text(str(type(value).__name__))
+    if isinstance(value, Mapping):
+        items = list(value.items())
+        cut = {
+            _text(str(name)): _HIDDEN if _SECRET_NAME.search(str(name)) else _bounded(one, depth + 1)
+            for name, one in items[:most]
+        }
+        return cut if len(items) <= most else {**cut, "...": f"and {len(items) - most:,} more"}
+    if isinstance(value, list | tuple | set | frozenset):
+        rows = list(value)
+        shown = [_bounded(one, depth + 1) for one in rows[:most]]
+        return shown if len(rows) <= most else [*shown, f"and {len(rows) - most:,} more"]
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    shown = _SECRET.sub(_HIDDEN, text).encode("utf-8", "replace").decode()
+    most = limits.AUDIT_TEXT_CHARS_MAX
+    return shown if len(shown) <= most else f"{shown[:most]}... ({len(shown):,} characters)"

@@ -1,0 +1,88 @@
+"""All proposals, as the log `braidlog.proposals` tells of them, and how one is brought on: by events, each of which is
+decided on what every earlier one says."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+
+from braidlog import Braid, limits
+from braidlog.agents import proposals as p
+from braidlog.agents.journal import Journal
+from braidlog.agents.names import PROPOSALS
+from braidlog.agents.proposals import AnyEvent, Proposal
+from braidlog.embedded.clock import Clock
+from braidlog.errors import NotFound, Unavailable
+
+
+class Ledger:
+    """Safe to use from several threads, and beside other processes."""
+
+    def __init__(self, braid: Braid, clock: Clock) -> None:
+        self._journal = Journal(braid, PROPOSALS)
+        self._known: dict[str, Proposal] = {}
+        self._lock = threading.Lock()
+        self.clock = clock
+
+    def all(self) -> list[Proposal]:
+        """In the order in which they were proposed."""
+        with self._lock:
+            self._catch_up()
+            return list(self._known.values())
+
+    def get(self, id: str) -> Proposal:
+        """NotFound if there is none."""
+        with self._lock:
+            self._catch_up()
+            return self._found(id)
+
+    def propose(self, proposal: Proposal) -> list[Proposal]:
+        """Enter a proposal, unless the same records of the same fork are proposed already. Answers which proposals of
+        that fork were open."""
+        former: list[Proposal] = []
+
+        def event() -> AnyEvent | None:
+            former[:] = [one for one in self._known.values() if one.open and one.fork_id == proposal.fork_id]
+            if any(one.own == proposal.own for one in former):
+                return None
+            return self._made(p.Proposed, proposal.id, proposal=proposal)
+
+        self._write(event)
+        return former
+
+    def enter(self, id: str, decide: Callable[[Proposal], tuple[type[p.Event], dict[str, object]] | None]) -> Proposal:
+        """Enter what happens to a proposal, decided on what it is now: a kind of event with its fields, or nothing."""
+
+        def event() -> AnyEvent | None:
+            decided = decide(self._found(id))
+            return None if decided is None else self._made(decided[0], id, **decided[1])
+
+        self._write(event)
+        return self.get(id)
+
+    def note(self, proposal: Proposal, kind: type[p.Event], **fields: object) -> Proposal:
+        """Enter what happened to a proposal, if it still is in the same state."""
+        return self.enter(proposal.id, lambda now: (kind, fields) if now.state == proposal.state else None)
+
+    def _made(self, kind: type[p.Event], id: str, **fields: object) -> AnyEvent:
+        return kind(id=id, time_us=self.clock.now_us(), nonce=uuid.uuid4().hex, **fields)  # type: ignore[return-value]
+
+    def _write(self, decide: Callable[[], AnyEvent | None]) -> None:
+        with self._lock:
+            for _ in range(limits.JOURNAL_ATTEMPTS):
+                self._catch_up()
+                event = decide()
+                if event is None or self._journal.write(p.encode(event)):
+                    self._catch_up()
+                    return
+        raise Unavailable(f"others keep writing to {PROPOSALS}: try again")
+
+    def _catch_up(self) -> None:
+        for data in self._journal.news():
+            p.apply(self._known, p.decode(data))
+
+    def _found(self, id: str) -> Proposal:
+        if id not in self._known:
+            raise NotFound(f"there is no proposal {id!r}: `braid review list --all` shows those there are")
+        return self._known[id]

@@ -1,0 +1,205 @@
+"""Validators, each run in a process of its own, within limits of time, memory and output.
+
+Whatever becomes of that process is a verdict: one that crashes, hangs, raises, needs too much memory or prints without
+end has failed, and the reason says so. The fork is as it was. The process and all that it started are killed when it
+has answered, when its time is over, and when whoever waits for it dies.
+
+It can only read: a directory is opened read-only, and of a service it gets handles that change nothing. That keeps
+mistakes in, not malice: a validator is code that the operator trusts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from braidlog import Braid, limits
+from braidlog.agents.validators import split
+from braidlog.agents.verdict import Finding, Verdict, failed
+from braidlog.errors import InvalidArgument
+
+_SECRETS: Final = ("BRAIDLOG_TOKEN",)  # handed over with the job, where the validator's children do not see them
+_CHUNK_BYTES: Final = 64 * limits.KIB
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """How another process gets at the same logs. What is not given comes from the environment."""
+
+    url: str
+    token: str | None = None
+    token_file: str | None = None
+    tls_ca: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Access {self.url!r}>"
+
+    @classmethod
+    def to(cls, braid: Braid, *, token: str | None = None, tls_ca: str | None = None) -> Access:
+        """Access to what is open here. InvalidArgument if nobody else can get at it."""
+        if braid.url.startswith("memory:"):
+            raise InvalidArgument(
+                "validators run in processes of their own, which cannot see memory://: use a directory or a service"
+            )
+        return cls(url=braid.url, token=token, tls_ca=tls_ca)
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a validator may take. `memory_bytes` is of address space, for each process of it; None is no limit."""
+
+    timeout_s: float = limits.VALIDATOR_TIMEOUT_S
+    memory_bytes: int | None = limits.VALIDATOR_MEMORY_BYTES
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What the other process is told."""
+
+    access: Access
+    fork: str
+    validator: str
+    parameters: dict[str, Any] = {}
+    start: int | None = None
+    bounds: Bounds = Bounds()
+
+
+class Runner(Protocol):
+    """How a desk has validators run."""
+
+    def __call__(self, job: Job, name: str) -> Finding: ...
+
+
+def run(job: Job, name: str = "") -> Finding:
+    """Run a validator over a fork, in a process of its own."""
+    split(job.validator)
+    if not 0 < job.bounds.timeout_s <= limits.VALIDATOR_TIMEOUT_MAX_S:
+        raise InvalidArgument(
+            f"a validator may take up to {limits.VALIDATOR_TIMEOUT_MAX_S:g} s, not {job.bounds.timeout_s:g}"
+        )
+    memory = job.bounds.memory_bytes
+    if memory is not None and memory < limits.VALIDATOR_MEMORY_BYTES_MIN:
+        raise InvalidArgument(
+            f"a validator needs {limits.VALIDATOR_MEMORY_BYTES_MIN:,} bytes to begin with, and may have {memory:,}: "
+            "give it more"
+        )
+    began = time.monotonic()
+    with _Watched(job) as watched:
+        verdict = watched.verdict(began + job.bounds.timeout_s)
+    return Finding(validator=name or job.validator, verdict=verdict, seconds=round(time.monotonic() - began, 3))
+
+
+class _Watched:
+    """The process, and what it said so far."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._said = bytearray()
+        self._printed = bytearray()
+        self._printed_bytes = 0
+
+    def __enter__(self) -> _Watched:
+        self._answer, answer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "braidlog.agents.runner", str(answer)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(answer,),
+                env=_environment(os.environ),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._answer)
+            raise
+        finally:
+            os.close(answer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        os.close(self._answer)
+
+    def verdict(self, deadline: float) -> Verdict:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it died before it listened; its end tells how
+            self._process.stdin.write(msgspec.json.encode(self._job) + b"\n")
+            self._process.stdin.flush()  # and stays open: its end is the sign that nobody waits any more
+        trouble = self._listen(deadline)
+        if trouble:
+            return failed(trouble)
+        if not self._said:
+            return failed(self._how_it_ended(deadline))
+        try:
+            return msgspec.json.decode(self._said, type=Verdict)
+        except msgspec.DecodeError:
+            return failed(self._how_it_ended(deadline))
+
+    def _listen(self, deadline: float) -> str:
+        """Take in what it says until it has said everything; else what was wrong."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._answer, selectors.EVENT_READ)
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                found = ready.select(left) if left > 0 else []
+                if not found:
+                    return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
+                for key, _ in found:
+                    data = os.read(key.fd, _CHUNK_BYTES)
+                    if key.fd == self._answer:
+                        self._said += data
+                        if not data:
+                            return ""
+                    elif data:
+                        self._keep(data)
+                    else:
+                        ready.unregister(key.fileobj)
+                if len(self._said) > limits.VALIDATOR_ANSWER_BYTES_MAX:
+                    return f"its verdict has more than {limits.VALIDATOR_ANSWER_BYTES_MAX:,} bytes: say less"
+                if self._printed_bytes > limits.VALIDATOR_PRINTED_BYTES_MAX:
+                    return f"it printed more than {limits.VALIDATOR_PRINTED_BYTES_MAX:,} bytes and was stopped"
+
+    def _keep(self, data: bytes) -> None:
+        self._printed_bytes += len(data)
+        self._printed += data
+        del self._printed[: -limits.VALIDATOR_LAST_WORDS_BYTES]
+
+    def _how_it_ended(self, deadline: float) -> str:
+        """It closed the line without a verdict: it is dead, or about to be."""
+        assert self._process.stdout is not None
+        try:
+            status = self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
+        self._kill()  # whoever it started may hold the other end of what it printed
+        while data := self._process.stdout.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
+            self._keep(data)
+        words = self._printed.decode("utf-8", "replace").strip()
+        last = f", and its last words were: {words}" if words else ""
+        if status < 0:
+            return f"it crashed: ended by {signal.Signals(-status).name}{last}"
+        return f"it ended with status {status} and no verdict{last}"
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in inherited.items() if name not in _SECRETS}
