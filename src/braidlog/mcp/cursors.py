@@ -36,7 +36,9 @@ def read(text: str, tool: str, log: Log | None) -> Cursor:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         cursor = msgspec.msgpack.decode(data, type=Cursor)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise InvalidArgument("this is no cursor: pass on the one of the answer before, or none to begin anew") from None
+        raise InvalidArgument(
+            "this is no cursor: pass on the one of the answer before, or none to begin anew"
+        ) from None
     if cursor.tool != tool or cursor.at < 0 or cursor.stop < 0:
         raise InvalidArgument(f"this cursor is from {cursor.tool[:40]!r} and not from {tool!r}: begin without one")
     if log is not None and cursor.log != log.id:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from braidlog import Info, Log, Record, limits
+from braidlog import DiffEntry, Info, Log, Record, limits
 from braidlog.agents.describing import describe
 from braidlog.agents.names import is_system
 from braidlog.errors import BraidError, InvalidArgument
@@ -23,6 +23,7 @@ from braidlog.mcp.models import (
     DescriptionOut,
     DiffOut,
     FieldKeys,
+    HoldOut,
     Last,
     Limit,
     LogName,
@@ -41,7 +42,9 @@ from braidlog.mcp.models import (
 def list_logs(
     work: Work,
     pattern: Annotated[str, Field(description="glob over names, such as orders*")] = "*",
-    forks_of: Annotated[str | None, Field(description="only this log and the forks made of it, directly or not")] = None,
+    forks_of: Annotated[
+        str | None, Field(description="only this log and the forks made of it, directly or not")
+    ] = None,
     mine: Annotated[bool, Field(description="only forks that you made")] = False,
     limit: Annotated[int, Field(ge=1, le=limits.MCP_LOGS_MAX)] = limits.MCP_LOGS,
     cursor: Cursor = None,
@@ -76,7 +79,7 @@ def _ancestry(info: Info, by_name: dict[str, Info]) -> Iterator[str]:
         at = None if at.parent is None else by_name.get(at.parent)
 
 
-def _told(work: Work, info: Info, by_name: dict[str, Info], held: dict[str, list[showing.HoldOut]]) -> LogOut:
+def _told(work: Work, info: Info, by_name: dict[str, Info], held: dict[str, list[HoldOut]]) -> LogOut:
     parent = None if info.parent is None else by_name.get(info.parent)
     return showing.log(info, work.caller.name, parent, held.get(info.name))
 
@@ -189,7 +192,9 @@ def _read(log: Log, low: int, high: int, limit: int, max_bytes: int, wait_s: flo
 def _hold_note(info: Info) -> str | None:
     if info.limited_by is None:
         return None
-    return f"{info.limited_by} is held by an undecided promotable fork: positions from {info.readable_tail} on are hidden"
+    return (
+        f"{info.limited_by} is held by an undecided promotable fork: positions from {info.readable_tail} on are hidden"
+    )
 
 
 def search_records(
@@ -287,7 +292,8 @@ def diff_fork(
     seen = 0 if cursor is None else cursors.read(cursor, "diff_fork", found).at
     if seen > limits.MCP_DIFF_RECORDS_MAX:
         raise InvalidArgument(f"only the first {limits.MCP_DIFF_RECORDS_MAX:,} records of a diff are paged through")
-    entries, number = [], seen
+    entries: list[tuple[int, DiffEntry]] = []
+    number = seen
     mean = max(1, (info.own_bytes + info.shared_bytes) // max(1, info.tail - info.start))
     window = max(limit, min(limits.MCP_DIFF_WINDOW_RECORDS, limits.MCP_SCAN_BYTES_MAX // mean))
     diff = found.diff(max_records=seen + window)

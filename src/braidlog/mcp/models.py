@@ -166,6 +166,11 @@ class VerdictOut(Told):
     seconds: float
 
 
+class VerdictsOut(Told):
+    fork: str
+    verdicts: list[VerdictOut]
+
+
 class ProposalOut(Told):
     id: str
     state: str

@@ -27,9 +27,9 @@ def query_sql(
         limits.SQL_TIME_S
     ),
 ) -> QueryOut:
-    """Query a range of a log or fork with SQL. The view `records` has position, timestamp (UTC), key, value (BLOB), text,
-    json and headers; where values are JSON objects, `rows` has _position, _timestamp, _key and their fields as typed
-    columns. Aggregate there instead of reading many records."""
+    """Query a range of a log or fork with SQL. The view `records` has position, timestamp (UTC), key, value (BLOB),
+    text, json and headers; where values are JSON objects, `rows` has _position, _timestamp, _key and their fields as
+    typed columns. Aggregate there instead of reading many records."""
     found = work.log(log)
     low, high = ranges.span(found, found.info(), start, stop, since, until, last)
     query = Query(found, sql, low, high, Bounds(rows=max_rows, time_s=time_s))

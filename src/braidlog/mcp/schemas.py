@@ -84,6 +84,6 @@ def check(records: list[Record], schema: dict[str, Any]) -> None:
     if wrong:
         more = f", and {len(wrong) - _COMPLAINTS_MAX} more" if len(wrong) > _COMPLAINTS_MAX else ""
         raise ConditionFailed(
-            f"nothing was appended: {'; '.join(wrong[:_COMPLAINTS_MAX])}{more}. Mend the records, or append without the "
-            "schema if they are meant to break it"
+            f"nothing was appended: {'; '.join(wrong[:_COMPLAINTS_MAX])}{more}. Mend the records, or append without "
+            "the schema if they are meant to break it"
         )

@@ -13,7 +13,7 @@ from braidlog import Info, Log, Record
 from braidlog.agents.describing import format_of
 from braidlog.agents.names import AGENT_LABEL
 from braidlog.errors import BraidError, InvalidArgument
-from braidlog.mcp.models import HoldOut, LogOut, RecordOut
+from braidlog.mcp.models import Encoding, HoldOut, LogOut, RecordOut
 from braidlog.record import to_micros
 
 
@@ -51,6 +51,7 @@ def record(found: Record, room: int, own: bool | None = None) -> Shown:
     value = found.value if len(found.value) <= room else _whole_characters(found.value[:room])
     cut = len(found.value) if len(value) < len(found.value) else None
     kind = "text" if cut is not None else format_of(value)
+    encoding: Encoding
     shown: Any
     if kind == "json":
         encoding, shown = "json", msgspec.json.decode(value)
@@ -81,7 +82,7 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def _text(data: bytes) -> tuple[Any, str]:
+def _text(data: bytes) -> tuple[Encoding, str]:
     try:
         return "text", data.decode()
     except UnicodeDecodeError:

@@ -25,7 +25,9 @@ PURPOSE_LABEL = "purpose"
 
 RequestKey = Annotated[
     str | None,
-    Field(description="any text of yours: the same key again does not do it twice", max_length=limits.MCP_KEY_CHARS_MAX),
+    Field(
+        description="any text of yours: the same key again does not do it twice", max_length=limits.MCP_KEY_CHARS_MAX
+    ),
 ]
 
 
@@ -41,7 +43,9 @@ def create_fork(
         bool, Field(description="holds the log until it is decided: only where the policy promotes by validators alone")
     ] = False,
     at: Annotated[int | None, Field(description="severed: share the positions below this", ge=0)] = None,
-    at_time: Annotated[str | None, Field(description="severed: share what was there before this time, ISO 8601")] = None,
+    at_time: Annotated[
+        str | None, Field(description="severed: share what was there before this time, ISO 8601")
+    ] = None,
     ttl_s: Annotated[float | None, Field(description="squash it after so many seconds", gt=0)] = None,
     purpose: Annotated[str, Field(description="what for", max_length=limits.MCP_PURPOSE_CHARS_MAX)] = "",
     request_key: RequestKey = None,
@@ -50,14 +54,14 @@ def create_fork(
     by itself after its time to live. The same name or request_key again answers the same fork."""
     found = work.log(log)
     rule = work.house.policy.rule(log)
-    if kind == "live" and not (at is at_time is None):
+    if kind == "live" and (at is not None or at_time is not None):
         raise InvalidArgument("a live fork begins at the tail: at and at_time are for kind = 'severed'")
     if kind == "severed" and promotable:
         raise InvalidArgument("a severed fork cannot be promoted: leave promotable out, or make a live one")
     if promotable and not rule.promotable:
         raise NotPermitted(
-            f"the policy for {log!r} is promotion = {rule.promotion!r}, so agents do not hold it: make a fork that is not "
-            "promotable" + (", and `propose_promotion` of it" if rule.promotion == "review" else "")
+            f"the policy for {log!r} is promotion = {rule.promotion!r}, so agents do not hold it: make a fork that is "
+            "not promotable" + (", and `propose_promotion` of it" if rule.promotion == "review" else "")
         )
     full = _full_name(work, log, rule, name, request_key)
     labels = {AGENT_LABEL: work.caller.name}
@@ -150,15 +154,15 @@ def append_records(
     taken = [_record(number, record) for number, record in enumerate(records)]
     size = sum(record.size for record in taken)
     if size > limits.MCP_APPEND_BYTES_MAX:
-        raise InvalidArgument(f"{size:,} bytes are too many for one call: append {limits.MCP_APPEND_BYTES_MAX:,} at most")
+        raise InvalidArgument(
+            f"{size:,} bytes are too many for one call: append {limits.MCP_APPEND_BYTES_MAX:,} at most"
+        )
     if schema is not None:
         schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
     parent = work.parent_of(info)
     left = work.house.budgets.spend(work.caller.name, info, parent, size, work.house.policy.rule(parent))
     writer = None if request_key is None else f"{work.caller.name}/{request_key}"[: limits.WRITER_CHARS_MAX]
-    done = log.append_many(
-        taken, expected_tail=expected_tail, writer=writer, sequence=None if writer is None else 1
-    )
+    done = log.append_many(taken, expected_tail=expected_tail, writer=writer, sequence=None if writer is None else 1)
     if done is None:
         raise ConditionFailed(f"{fork!r} is held by an undecided fork of it: its records stand when that is decided")
     return AppendedOut(fork=fork, first=done.start, count=len(done), bytes_left=left)
@@ -190,5 +194,3 @@ def squash_fork(work: Work, fork: ForkName) -> SquashedOut:
     log, _ = work.own_fork(fork, "squash")
     log.squash()
     return SquashedOut(fork=fork, squashed=True)
-
-
