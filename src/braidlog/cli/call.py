@@ -78,6 +78,10 @@ class Call:
             self._existing_folder()
         return self._open()
 
+    def check_place(self) -> None:
+        """NotFound if the URL names a directory that holds no logs: only verbs whose purpose it is create one."""
+        self._existing_folder()
+
     def _open(self) -> Braid:
         import braidlog
 

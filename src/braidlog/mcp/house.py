@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from braidlog import Braid, Info, Log
 from braidlog.agents.audit import Audit
@@ -29,22 +30,44 @@ class Caller:
     principal: str = ""
 
 
+class Callers(Protocol):
+    """Who calls."""
+
+    def current(self) -> Caller:
+        """The one whose call this is. NotPermitted if nobody may call any more."""
+
+    def doubt(self, caller: Caller) -> None:
+        """The service refused this one: its token may not be good any more."""
+
+
+class OnlyCaller:
+    """Of a server that one agent has for itself."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def current(self) -> Caller:
+        """Always the same."""
+        return self._caller
+
+    def doubt(self, caller: Caller) -> None:
+        """There is nobody else to be."""
+
+
 @dataclass
 class House:
-    """Opened once for a server. `callers` tells who is calling now."""
+    """Opened once for a server."""
 
     braid: Braid
     policy: Policy
     audit: Audit
     desk: Desk
     access: Access | None
-    callers: Callable[[], Caller]
+    callers: Callers
     budgets: Budgets = field(default_factory=Budgets)
 
     @classmethod
-    def of(
-        cls, braid: Braid, callers: Callable[[], Caller], policy: Policy | None = None, access: Access | None = None
-    ) -> House:
+    def of(cls, braid: Braid, callers: Callers, policy: Policy | None = None, access: Access | None = None) -> House:
         """A house that does its own work on this braid."""
         policy = policy or Policy.default()
         audit = Audit(braid)

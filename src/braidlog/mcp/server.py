@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -68,8 +70,13 @@ class Noted:
 _noted: ContextVar[Noted] = ContextVar("noted")
 
 
-def build(house: House, choice: Choice | None = None) -> MCPServer[Any]:
-    """A server with the tools that were chosen."""
+def build(
+    house: House,
+    choice: Choice | None = None,
+    verifier: TokenVerifier | None = None,
+    auth: AuthSettings | None = None,
+) -> MCPServer[Any]:
+    """A server with the tools that were chosen. With a verifier everybody has to show a token."""
     choice = choice or choose()
     door = _Door(house, choice)
     server: MCPServer[Any] = MCPServer(
@@ -79,6 +86,8 @@ def build(house: House, choice: Choice | None = None) -> MCPServer[Any]:
         version=__version__,
         log_level="WARNING",
         middleware=[door],
+        token_verifier=verifier,
+        auth=auth,
     )
     for tool in choice.tools:
         server.add_tool(
@@ -149,7 +158,7 @@ class _Door:
     def _begin(self, name: str, arguments: dict[str, Any]) -> Noted:
         shown = name[: limits.MCP_KEY_CHARS_MAX]
         return Noted(
-            self._house.audit.call(self._house.callers().name, shown, arguments, changes=name in self._changing)
+            self._house.audit.call(self._house.callers.current().name, shown, arguments, changes=name in self._changing)
         )
 
     async def _enter(self, name: str, noted: Noted) -> str:
@@ -206,13 +215,15 @@ class _Door:
         noted = noted or _noted.get()
         work: Work | None = None
         try:
-            work = Work(self._house, self._house.callers(), noted.about)
+            work = Work(self._house, self._house.callers.current(), noted.about)
             with anyio.fail_after(deadline_s):
                 return await anyio.to_thread.run_sync(
                     do, work, limiter=self._slow if slow else self._threads, abandon_on_cancel=True
                 )
         except BraidError as error:
             noted.error = error
+            if isinstance(error, errors.NotPermitted) and work is not None:
+                self._house.callers.doubt(work.caller)
             raise ToolError(_told(error)) from None
         except TimeoutError:
             noted.error = errors.Timeout(

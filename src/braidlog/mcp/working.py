@@ -103,7 +103,7 @@ def _existing(work: Work, full: str, log: str, kind: str, promotable: bool, requ
     """The fork that the same request made before."""
     try:
         found = work.caller.braid.log(full)
-    except NotFound:
+    except (NotFound, NotPermitted):  # a service says of no name that it is free, if the token does not cover it
         return None
     info = found.info()
     same = (
