@@ -195,8 +195,8 @@ ROUTES_KEPT_LOGS: Final = 100_000
 # Agents: validators, proposals, the audit log.
 VALIDATOR_TIMEOUT_S: Final = 60.0  # for one validator, unless told otherwise
 VALIDATOR_TIMEOUT_MAX_S: Final = 3600.0
-VALIDATOR_MEMORY_BYTES: Final = 4096 * MIB  # of address space, most of which nobody touches
-VALIDATOR_MEMORY_BYTES_MIN: Final = 512 * MIB  # below this the interpreter and Arrow do not start
+VALIDATOR_MEMORY_BYTES: Final = 2048 * MIB  # of address space, some of which nobody touches
+VALIDATOR_MEMORY_BYTES_MIN: Final = 128 * MIB
 VALIDATOR_PRINTED_BYTES_MAX: Final = 4 * MIB  # by one that goes on printing
 VALIDATOR_LAST_WORDS_BYTES: Final = 2 * KIB  # of what it printed, told if it crashes
 VALIDATOR_ANSWER_BYTES_MAX: Final = 1 * MIB

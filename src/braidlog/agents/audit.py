@@ -150,9 +150,9 @@ class Audit:
         try:
             found = self._braid.log(AUDIT)
         except NotFound:
-            if not follow:
-                return
-            found = system_log(self._braid, AUDIT)
+            if follow:
+                raise NotFound(f"nothing was entered yet: {AUDIT} begins with the first call") from None
+            return
         start = 0 if since is None else found.position_at(to_micros(since))
         with found.subscribe(start, follow=follow) as entries:
             yield from _wanted(entries, agent, log)

@@ -17,7 +17,6 @@ from braidlog.agents import proposals as p
 from braidlog.agents.checking import Checks
 from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import PROPOSAL_LABEL
-from braidlog.agents.policy import Policy
 from braidlog.agents.proposals import Proposal
 from braidlog.agents.verdict import Finding, reasons_of
 from braidlog.client.endings import ending_of, handle_of
@@ -28,9 +27,8 @@ from braidlog.record import to_micros
 class Carrier:
     """Brings proposals on, one step after the other, as far as they go without a person."""
 
-    def __init__(self, braid: Braid, policy: Policy, ledger: Ledger, checks: Checks) -> None:
+    def __init__(self, braid: Braid, ledger: Ledger, checks: Checks) -> None:
         self._braid = braid
-        self._policy = policy
         self._ledger = ledger
         self._checks = checks
         self._read: dict[str, list[Record]] = {}  # what is to be copied, read before the hold begins
@@ -61,14 +59,11 @@ class Carrier:
             return None  # just now: how it ended is asked next time
         if info.own != now.own:
             return self._end(now, "failed", _changed(now, info.own))
-        findings = self._checks.findings(now.fork, now.parent, self._named(now), until_us=self._held_until(now))
+        findings = self._checks.findings(now.fork, now.parent, now.rule.validators, until_us=self._held_until(now))
         if reasons := reasons_of(findings):
             return self._end(now, "failed", "; ".join(reasons), findings)
         self._ledger.note(now, p.Checked, findings=findings)
         return None
-
-    def _named(self, now: Proposal) -> tuple[str, ...]:
-        return self._policy.rule(now.parent).validators
 
     def _held_until(self, now: Proposal) -> int | None:
         """When the hold that a promotable fork is has to end; None for a fork that holds nothing."""
@@ -79,7 +74,7 @@ class Carrier:
             info = handle_of(self._braid, number, now.fork).info()
         except Gone:
             return None
-        most = to_micros(info.created) + round(self._policy.rule(now.parent).hold * 1e6)
+        most = to_micros(info.created) + round(now.rule.hold * 1e6)
         return most if info.lease_expires is None else min(most, to_micros(info.lease_expires))
 
     # --- what was approved ----------------------------------------------------------------------------------------
@@ -91,6 +86,8 @@ class Carrier:
             return None
         fork = handle_of(self._braid, now.fresh_id, now.fresh or "")
         try:
+            if not now.direct and (self._held_until(now) or 0) <= self._ledger.clock.now_us():
+                return fork.squash()  # left by a desk that died, and it has held production long enough
             if not now.direct and fork.info().own < now.own and not self._copy(now, fork):
                 return None
             if not now.rechecked:
@@ -126,7 +123,6 @@ class Carrier:
     def _open(self, now: Proposal) -> None:
         """Make the fresh fork, or find the one that was made and not told of."""
         parent = handle_of(self._braid, now.parent_id, now.parent)
-        hold = self._policy.rule(now.parent).hold
         try:
             if not self._gather(now):
                 return
@@ -134,7 +130,7 @@ class Carrier:
             name = _fresh_name(now)
             try:
                 labels = {PROPOSAL_LABEL: now.id}
-                fresh = parent.cfork(name, promotable=True, lease=hold, labels=labels, wait=hold)
+                fresh = parent.cfork(name, promotable=True, lease=now.rule.hold, labels=labels, wait=now.rule.hold)
             except AlreadyExists:
                 fresh = self._braid.log(name)
                 if fresh.info().labels.get(PROPOSAL_LABEL) != now.id:
@@ -179,7 +175,7 @@ class Carrier:
         return True
 
     def _recheck(self, now: Proposal, fork: Log) -> None:
-        findings = self._checks.findings(fork.name, now.parent, self._named(now), until_us=self._held_until(now))
+        findings = self._checks.findings(fork.name, now.parent, now.rule.validators, until_us=self._held_until(now))
         if reasons := reasons_of(findings):
             self._give_up(now, fork, "; ".join(reasons), findings)
         else:
@@ -187,7 +183,7 @@ class Carrier:
 
     def _give_up(self, now: Proposal, fork: Log, reason: str, findings: list[Finding] | None = None) -> None:
         """The fork is squashed before anything is said: from then on nobody else can promote it."""
-        if not now.direct or now.on_failure == "squash":
+        if not now.direct or now.rule.on_failure == "squash":
             fork.squash()
         self._end(now, "failed", reason, findings)
 
@@ -199,7 +195,7 @@ class Carrier:
     def _tidy(self, now: Proposal) -> bool:
         """Squash what has no purpose any more. False if that is for others to do, who may."""
         useless = [(now.fresh, now.fresh_id)] if now.fresh_id is not None and not now.direct else []
-        kept = now.state == "superseded" or (now.state == "failed" and now.on_failure == "keep")
+        kept = now.state == "superseded" or (now.state == "failed" and now.rule.on_failure == "keep")
         if not kept:
             useless.append((now.fork, now.fork_id))
         for name, number in useless:

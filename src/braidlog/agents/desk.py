@@ -87,7 +87,7 @@ class Desk:
         self._audit = audit or Audit(braid, clock=self._clock)
         self._ledger = Ledger(braid, self._clock)
         self._checks = Checks(braid, access=access, runner=runner, clock=self._clock)
-        self._carrier = Carrier(braid, self.policy, self._ledger, self._checks)
+        self._carrier = Carrier(braid, self._ledger, self._checks)
         self._name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
     # --- proposing ------------------------------------------------------------------------------------------------
@@ -149,13 +149,12 @@ class Desk:
             direct=info.promotable,
             fresh=info.name if info.promotable else None,
             fresh_id=info.id if info.promotable else None,
-            promotion=rule.promotion,
-            on_failure=rule.on_failure,
+            rule=rule,
             summary=_summary(info, diff),
             proposed_us=now,
             expires_us=expires,
             claimed_by=self._name,
-            claimed_until_us=self._claim_until(info.parent),
+            claimed_until_us=self._claim_until(info.parent, rule),
         )
 
     def _check(self, info: Info, rule: Rule) -> None:
@@ -194,7 +193,7 @@ class Desk:
         with self._audit.call(reviewer, "approve", {"proposal": id, "note": said}, changes=True) as call:
             proposal = self._for(reviewer, id, call)
             self._check_unchanged(proposal)
-            until = self._claim_until(proposal.parent)
+            until = self._claim_until(proposal.parent, proposal.rule)
             self._decide(id, p.Approved, reviewer=reviewer, note=said, desk=self._name, until_us=until)
             return _entered(call, self._carry(id))
 
@@ -217,11 +216,10 @@ class Desk:
         call.log, call.lineage = proposal.fork, [proposal.fork, proposal.parent]
         if reviewer.strip().casefold() == proposal.agent.strip().casefold():
             raise NotPermitted(f"{reviewer!r} proposed {id} and cannot decide about it: let somebody else look at it")
-        rule = self.policy.rule(proposal.parent)
-        if not rule.may_review(reviewer):
-            raise NotPermitted(
-                f"{reviewer!r} may not decide about {proposal.parent!r}: the policy names {', '.join(rule.reviewers)}"
-            )
+        for rule in (proposal.rule, self.policy.rule(proposal.parent)):  # when it was proposed, and here and now
+            if not rule.may_review(reviewer):
+                named = ", ".join(rule.reviewers) or "nobody"
+                raise NotPermitted(f"{reviewer!r} may not decide about {proposal.parent!r}: the policy names {named}")
         return proposal
 
     def _check_unchanged(self, proposal: Proposal) -> None:
@@ -312,7 +310,10 @@ class Desk:
         elif not proposal.open:
             self._carrier.carry(proposal.id)
         elif self._left(proposal):
-            fields: dict[str, object] = {"desk": self._name, "until_us": self._claim_until(proposal.parent)}
+            fields: dict[str, object] = {
+                "desk": self._name,
+                "until_us": self._claim_until(proposal.parent, proposal.rule),
+            }
             taken = self._ledger.enter(proposal.id, lambda now: (p.Claimed, fields) if self._left(now) else None)
             if taken.open and taken.claimed_by == self._name:
                 self._carry(proposal.id)
@@ -358,8 +359,7 @@ class Desk:
         host, _, rest = proposal.claimed_by.rpartition("/")[0].rpartition("/")
         return host == socket.gethostname() and rest.isdigit() and not _lives(int(rest))
 
-    def _claim_until(self, parent: str) -> int:
-        rule = self.policy.rule(parent)
+    def _claim_until(self, parent: str, rule: Rule) -> int:
         needed = limits.CLAIM_S + 2 * self._checks.seconds(parent, rule.validators)
         return self._clock.now_us() + round(needed * 1e6)
 

@@ -13,7 +13,7 @@ from braidlog.agents.journal import Journal
 from braidlog.agents.names import PROPOSALS
 from braidlog.agents.proposals import AnyEvent, Proposal
 from braidlog.embedded.clock import Clock
-from braidlog.errors import NotFound, Unavailable
+from braidlog.errors import ConditionFailed, NotFound, Unavailable
 
 
 class Ledger:
@@ -39,13 +39,19 @@ class Ledger:
 
     def propose(self, proposal: Proposal) -> list[Proposal]:
         """Enter a proposal, unless the same records of the same fork are proposed already. Answers which proposals of
-        that fork were open."""
+        that fork were open. ConditionFailed while one of them is carried out: it may be promoted right now."""
         former: list[Proposal] = []
 
         def event() -> AnyEvent | None:
             former[:] = [one for one in self._known.values() if one.open and one.fork_id == proposal.fork_id]
             if any(one.own == proposal.own for one in former):
                 return None
+            for one in former:
+                if one.direct or one.state == "approving":
+                    raise ConditionFailed(
+                        f"{one.fork!r} is being promoted with {one.own} records, as proposal {one.id}: look again in a "
+                        "moment"
+                    )
             return self._made(p.Proposed, proposal.id, proposal=proposal)
 
         self._write(event)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from braidlog import limits
-from braidlog.agents.policy import OnFailure, Promotion
+from braidlog.agents.policy import Rule
 from braidlog.agents.verdict import Finding
 
 State = Literal["validating", "waiting", "approving", "promoted", "rejected", "failed", "expired", "superseded"]
@@ -62,8 +62,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     own: int  # how many records of its own the fork had: they and no others are meant
     runs: list[tuple[int, int]] = []  # where those stand on it: from, up to
     direct: bool = False  # the fork itself is promotable, and promoted
-    promotion: Promotion = "review"
-    on_failure: OnFailure = "keep"
+    rule: Rule = Rule()  # what the policy said when it was proposed: that holds, whatever desk carries it out
     summary: Summary
     proposed_us: int
     expires_us: int | None = None
@@ -194,7 +193,7 @@ def _after(before: Proposal, event: AnyEvent) -> Proposal:
         case Checked() if before.state == "validating":
             if before.direct:
                 return structs.replace(before, state="approving", findings=event.findings, rechecked=True)
-            state: State = "waiting" if before.promotion == "review" else "approving"
+            state: State = "waiting" if before.rule.promotion == "review" else "approving"
             return structs.replace(before, state=state, findings=event.findings)
         case Approved() if before.state == "waiting":
             return structs.replace(

@@ -34,7 +34,6 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     threading.Thread(target=_end_when_forgotten, args=(asked,), daemon=True).start()
-    _limit(job)
     verdict = _verdict(job)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -66,24 +65,42 @@ def _limit(job: Job) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if job.bounds.memory_bytes is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = job.bounds.memory_bytes if hard == resource.RLIM_INFINITY else min(job.bounds.memory_bytes, hard)
+        most = _taken_bytes() + job.bounds.memory_bytes
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _taken_bytes() -> int:
+    """The address space that this process has already."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # no such place on this system: what is granted has to do for all
+        return 0
 
 
 def _verdict(job: Job) -> Verdict:
     try:
-        validator = load(job.validator)
-    except BraidError as error:
-        return failed(str(error))
-    except BaseException as error:
-        return failed(f"{job.validator} cannot be loaded: {_told(error)}")
-    try:
         with _open(job) as braid:
-            return examine(braid.log(job.fork), validator, job.parameters, job.start)
+            fork = braid.log(job.fork)
+            _limit(job)
+            return _examined(job, fork)
     except MemoryError:
         return failed(f"it needed more than the {job.bounds.memory_bytes or 0:,} bytes of memory that it may have")
     except BaseException as error:
         return failed(_told(error))
+
+
+def _examined(job: Job, fork: braidlog.Log) -> Verdict:
+    try:
+        validator = load(job.validator)
+    except BraidError as error:
+        return failed(str(error))
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return failed(f"{job.validator} cannot be loaded: {_told(error)}")
+    return examine(fork, validator, job.parameters, job.start)
 
 
 def _open(job: Job) -> braidlog.Braid:

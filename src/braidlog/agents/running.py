@@ -54,7 +54,8 @@ class Access(Struct, frozen=True, kw_only=True):
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What a validator may take. `memory_bytes` is of address space, for each process of it; None is no limit."""
+    """What a validator may take. `memory_bytes` is address space beyond what the process has when the validator begins,
+    and holds for each process that it starts; None is no limit."""
 
     timeout_s: float = limits.VALIDATOR_TIMEOUT_S
     memory_bytes: int | None = limits.VALIDATOR_MEMORY_BYTES
@@ -87,8 +88,7 @@ def run(job: Job, name: str = "") -> Finding:
     memory = job.bounds.memory_bytes
     if memory is not None and memory < limits.VALIDATOR_MEMORY_BYTES_MIN:
         raise InvalidArgument(
-            f"a validator needs {limits.VALIDATOR_MEMORY_BYTES_MIN:,} bytes to begin with, and may have {memory:,}: "
-            "give it more"
+            f"a validator that may have {memory:,} bytes gets nowhere: it needs {limits.VALIDATOR_MEMORY_BYTES_MIN:,}"
         )
     began = time.monotonic()
     with _Watched(job) as watched:
@@ -202,4 +202,5 @@ class _Watched:
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in inherited.items() if name not in _SECRETS}
+    kept = {name: value for name, value in inherited.items() if name not in _SECRETS}
+    return {"MALLOC_ARENA_MAX": "2", **kept}  # else each thread reserves address space that it hardly uses

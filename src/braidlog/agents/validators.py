@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def absolute(spec: str) -> str:
     place, name = split(spec)
     if not place.endswith(".py"):
         return spec
-    path = Path(place).expanduser().absolute()
+    path = Path(os.path.abspath(os.path.expanduser(place)))
     if not path.is_file():
         raise InvalidArgument(f"there is no file {path}, which {spec!r} names")
     return f"{path}:{name}"

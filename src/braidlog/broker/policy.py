@@ -2,7 +2,8 @@
 
 A scope is `verb:pattern`. The pattern is a shell-like glob over names of logs; it covers a log if it matches the name
 of the log itself or that of the root of its tree, so what is said of a log holds for its forks, whatever they are
-called. The verbs:
+called. System logs, whose names begin with `braidlog.`, are covered by patterns that begin so, and by `admin`: `*` is
+meant for everything else. The verbs:
 
     read      read, follow and list
     consume   read, and say how far a consumer got
@@ -30,6 +31,7 @@ from braidlog import limits
 from braidlog.errors import InvalidArgument
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
+from braidlog.forest.names import is_system
 from braidlog.wire import messages as m
 
 READ: Final = "read"
@@ -127,7 +129,7 @@ class Scopes:
     def allows(self, verb: str, log: Log) -> bool:
         """Whether it may do this with that log."""
         for scope in self.scopes:
-            if scope.verb != BROKER and (_matches(scope.pattern, log.name) or _matches(scope.pattern, log.root)):
+            if scope.verb != BROKER and (_covers(scope, log.name) or _covers(scope, log.root)):
                 if verb in _GRANTS[scope.verb]:
                     return True
                 if scope.verb == OWN and log.fork and log.owner == self.principal and verb in _OWNED:
@@ -181,8 +183,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
 
 
-def _matches(pattern: str, name: str) -> bool:
-    return _compiled(pattern).match(name) is not None
+def _covers(scope: Scope, name: str) -> bool:
+    if is_system(name) and scope.verb != ADMIN and not is_system(scope.pattern):
+        return False
+    return _compiled(scope.pattern).match(name) is not None
 
 
 # --- what requests need ----------------------------------------------------------------------------------------------

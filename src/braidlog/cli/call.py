@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from braidlog import Braid
+    from braidlog.agents import Access
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,6 +82,18 @@ class Call:
     def check_place(self) -> None:
         """NotFound if the URL names a directory that holds no logs: only verbs whose purpose it is create one."""
         self._existing_folder()
+
+    def access(self) -> Access:
+        """How the processes of validators get at the same logs, as whoever calls."""
+        from braidlog.agents import Access
+
+        folder = self.folder()
+        if folder is None and not self.served:
+            raise click.UsageError(
+                "validators run in processes of their own, which cannot see memory://: give --at DIR"
+            )
+        url = self.require_url() if folder is None else folder.as_uri()
+        return Access(url=url, token_file=self.token_file, tls_ca=self.tls_ca)
 
     def _open(self) -> Braid:
         import braidlog

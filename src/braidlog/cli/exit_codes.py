@@ -28,12 +28,12 @@ MEANINGS: Final = {
     NOT_FOUND: "no such log or directory",
     ALREADY_EXISTS: "the name is taken",
     BLOCKED: "a hold stands in the way",
-    CONDITION_FAILED: "a condition does not hold, or the fork was not promoted",
+    CONDITION_FAILED: "a condition does not hold, a validator failed, or the fork was not promoted",
     LOCKED: "another process writes there",
     CORRUPT: "stored bytes are not what was written",
     UNAVAILABLE: "storage or a port refuses, nobody answers, a time ran out, or the outcome is unknown",
     OUT_OF_RANGE: "no such position: not there yet, or trimmed away",
-    NOT_PERMITTED: "the service does not let this client do it",
+    NOT_PERMITTED: "the service, or the policy, does not let this client do it",
     INTERRUPTED: "interrupted from the keyboard",
 }
 

@@ -16,6 +16,7 @@ from braidlog.cli import exit_codes
 from braidlog.cli.call import Call, client_options, shared_options
 from braidlog.cli.failures import PipeClosed, conclude
 from braidlog.cli.verbs.append import append
+from braidlog.cli.verbs.audit import audit
 from braidlog.cli.verbs.bench import bench
 from braidlog.cli.verbs.cluster import cluster
 from braidlog.cli.verbs.completion import completion
@@ -33,10 +34,12 @@ from braidlog.cli.verbs.ls import ls
 from braidlog.cli.verbs.mcp import mcp
 from braidlog.cli.verbs.read import read
 from braidlog.cli.verbs.remove import drop, trim
+from braidlog.cli.verbs.review import review
 from braidlog.cli.verbs.serving import broker, metadata, serve
 from braidlog.cli.verbs.tail import tail
 from braidlog.cli.verbs.token import token
 from braidlog.cli.verbs.top import top
+from braidlog.cli.verbs.validate import validate, validators
 
 _VERBS = (
     create,
@@ -52,6 +55,10 @@ _VERBS = (
     promote,
     squash,
     renew,
+    validate,
+    validators,
+    review,
+    audit,
     trim,
     drop,
     import_,

@@ -20,7 +20,7 @@ class Session:
         self.backend = backend
         self.now_us = clock.now_us  # the same clock that tells when a lease is over
         self.outstanding = Outstanding()
-        self.owner = _owner()
+        self.owner = owner_here()
         self._client = client or os.urandom(limits.CLIENT_ID_BYTES)
         self._numbers = itertools.count(1)
 
@@ -32,7 +32,7 @@ class Session:
         return self._client + next(self._numbers).to_bytes(8, "big")
 
 
-def _owner() -> str:
+def owner_here() -> str:
     """Whom new logs and forks belong to: BRAIDLOG_OWNER, or the user of the operating system."""
     given = os.environ.get("BRAIDLOG_OWNER")
     if given:

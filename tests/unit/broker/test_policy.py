@@ -22,6 +22,7 @@ MINE = Log("orders.try", "orders", "agent", fork=True)
 THEIRS = Log("orders.cfork-9", "orders", "another", fork=True)
 NAMED = Log("trial", "orders", "ops", fork=True)  # by somebody who may call it as they like
 OTHER = Log("payroll", "payroll", "ops", fork=False)
+SYSTEM = Log("braidlog.audit", "braidlog.audit", "", fork=False)
 SPOOF = Log("orders", "orders", "agent", fork=False)  # a root that happens to belong to the principal
 
 ASKED = (SEE, READ, CONSUME, APPEND, FORK, PROMOTE, SQUASH, ADMIN)
@@ -59,6 +60,10 @@ def allowed(scopes: list[str], log: Log) -> set[str]:
         (["admin:*"], OTHER, ALL),
         (["read:order?", "append:[op]*"], ROOT, {SEE, READ, APPEND}),
         (["read:Orders"], ROOT, set()),
+        (["own:*", "append:*", "read:*", "fork:*"], SYSTEM, set()),  # what is kept about agents is not theirs
+        (["own:b*"], SYSTEM, set()),
+        (["read:braidlog.*"], SYSTEM, {SEE, READ}),
+        (["admin:*"], SYSTEM, ALL),
         (["broker"], ROOT, set()),
         (["write:orders", "read", "orders", "", "admin:", "own:a b"], ROOT, set()),  # nothing that is understood
     ],

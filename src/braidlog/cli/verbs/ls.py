@@ -8,11 +8,13 @@ from braidlog.cli.call import Call, Verb, pass_call
 from braidlog.cli.describing import info_json
 from braidlog.cli.output import console, say, write_json
 from braidlog.cli.tree import draw, gather
+from braidlog.forest.names import is_system
 
 
 @click.command(cls=Verb)
+@click.option("--all", "everything", is_flag=True, help="Also system logs, whose names begin with braidlog.")
 @pass_call
-def ls(call: Call) -> None:
+def ls(call: Call, everything: bool) -> None:
     """Draw all logs and their forks.
 
     \b
@@ -20,9 +22,11 @@ def ls(call: Call) -> None:
     """
     with call.open_reading() as braid:
         if call.json:
-            write_json([info_json(log.info()) for log in braid.logs()])
+            write_json([info_json(log.info()) for log in braid.logs() if everything or not is_system(log.name)])
             return
         found = gather(braid)
+    if not everything:
+        found = [leaf for leaf in found if not is_system(leaf.info.name)]
     if not found:
         say("there are no logs yet: `braid create NAME` makes one")
         return

@@ -14,7 +14,13 @@ _PORT_MAX = 65535
 @click.command(cls=Verb)
 @click.option("--http", metavar="HOST:PORT", help="Serve over HTTP, where each agent shows a token. [default: stdio]")
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
-@click.option("--policy", "policy_file", type=click.Path(), help="What agents may do, as TOML. [default: a safe one]")
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(),
+    envvar="BRAIDLOG_POLICY",
+    help="What agents may do, as TOML. Or set BRAIDLOG_POLICY. [default: a person decides about everything]",
+)
 @click.option("--agent", metavar="NAME", help="Who the agent is, where no token says so.")
 @click.option("--agent-token-file", type=click.Path(), help="A token for the agent's calls, if not the one of `braid`.")
 @click.option("--tools", multiple=True, help="Only these, by commas; or, with a minus before each, all but these.")
