@@ -16,6 +16,7 @@ import pytest
 import braidlog
 from braidlog.agents import Audit
 from braidlog.client.tokens import create_token, principal_of, revoke_token
+from braidlog.testing import Cluster
 from tests.e2e.agent_clients import DEADLINE_S, Agent, HttpServer, agent_at, agent_over, environment
 from tests.e2e.secured import Role
 
@@ -136,6 +137,24 @@ def test_without_its_libraries_it_says_what_to_install(place: Path, tmp_path: Pa
     )
     assert "pip install 'braidlog[mcp]'" in done.stderr
     assert done.returncode == 1
+
+
+def test_it_works_on_a_cluster(tmp_path: Path) -> None:
+    async def work(url: str) -> None:
+        async with agent_at("mcp", "--at", url) as agent:
+            fork = await agent.fork(name="try")
+            await agent.call("append_records", fork=fork, records=[{"value": {"n": 3}}], request_key="once")
+            found = await agent.call("query_sql", log=fork, sql="SELECT sum(n) FROM rows")
+            assert found["rows"] == [[6]]
+            assert (await agent.call("propose_promotion", fork=fork, title="three"))["state"] == "waiting"
+
+    with Cluster.start(tmp_path / "cluster", brokers=2) as cluster:
+        with braidlog.open(cluster.url) as braid:
+            braid.create("orders").append_many([b'{"n": 1}', b'{"n": 2}'])
+        asyncio.run(work(cluster.url))
+        with braidlog.open(cluster.url) as braid:
+            assert braid.log("orders").tail() == 2
+            assert next(iter(Audit(braid).read(agent="agent"))).tool == "create_fork"
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------

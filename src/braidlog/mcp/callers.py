@@ -79,7 +79,7 @@ class TokenCallers:
             while len(self._kept) > 1:
                 oldest = next(iter(self._kept.values()))
                 idle = kept.used - oldest.used > limits.MCP_CALLER_IDLE_S
-                if not idle and len(self._kept) <= limits.MCP_CALLERS_MAX:
+                if not idle and len(self._kept) <= limits.MCP_TOKENS_KEPT_MAX:
                     break
                 overdue.append(self._kept.popitem(last=False)[1])
         _close(overdue)

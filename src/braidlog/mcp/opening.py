@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import braidlog
 from braidlog import Braid, limits
+from braidlog.agents.desk import Desk
 from braidlog.agents.policy import Policy
 from braidlog.agents.registry import Registry
 from braidlog.agents.running import Access
@@ -18,11 +22,13 @@ from braidlog.client.opening import directory_of, write_directory
 from braidlog.client.remote.opening import SCHEMES
 from braidlog.client.tokens import principal_of
 from braidlog.embedded.writer import Writer
-from braidlog.errors import InvalidArgument, Locked, NotPermitted, Unavailable
+from braidlog.errors import BraidError, InvalidArgument, Locked, NotPermitted, Unavailable
 from braidlog.mcp.callers import TokenCallers
 from braidlog.mcp.house import Caller, House, OnlyCaller
 
-AGENT_DEFAULT = "agent"
+AGENT_DEFAULT: Final = "agent"
+
+_log = logging.getLogger("braidlog.mcp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +114,31 @@ def _opened(stack: ExitStack, place: Place, braid: Braid, callers: OnlyCaller | 
             "its own that has admin:braidlog.* and what its policy promotes, and give the agent's by --agent-token-file"
         ) from None
     stack.callback(house.audit.close)
+    stack.callback(Tending(house.desk).stop)
     return house
+
+
+class Tending:
+    """Looks after proposals and holds now and then, though no agent calls: they expire, and are gone on with."""
+
+    def __init__(self, desk: Desk, every_s: float = limits.MCP_TEND_S) -> None:
+        self._desk = desk
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="braidlog-desk", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            try:
+                self._desk.tend()
+            except BraidError as error:
+                _log.warning("proposals cannot be looked after now: %s", error)
+
+    def stop(self) -> None:
+        """Not in the middle of it, unless that takes too long."""
+        self._stopped.set()
+        self._thread.join(limits.MCP_SHUTDOWN_S)
 
 
 def _served(stack: ExitStack, url: str) -> tuple[Braid, str]:
