@@ -395,6 +395,21 @@ def test_forks_have_a_time_a_number_and_a_budget(braid: braidlog.Braid) -> None:
     with_agent(braid, work, policy)
 
 
+def test_forks_of_forks_count_with_the_log_that_they_go_back_to(braid: braidlog.Braid) -> None:
+    policy = '[[log]]\npattern = "orders"\nforks = 3\nfork_bytes = 10\n'
+
+    async def work(agent: Agent) -> None:
+        fork = await agent.fork()
+        below = await agent.fork(fork)
+        lowest = await agent.fork(below, kind="severed")
+        for log in ("orders", fork, below, lowest):
+            assert "3 forks of 'orders', and may have 3" in await agent.refused("create_fork", log=log)
+        assert "do not fit" in await agent.refused("append_records", fork=lowest, records=[{"value": "x" * 11}])
+        await agent.fork("notes")
+
+    with_agent(braid, work, policy)
+
+
 def test_only_where_validators_decide_may_an_agent_hold_a_log(braid: braidlog.Braid) -> None:
     policy = (
         '[[log]]\npattern = "notes"\npromotion = "auto"\nhold = "30s"\n[[log]]\npattern = "bytes"\npromotion = "never"'

@@ -17,10 +17,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -154,23 +155,15 @@ class Query:
             "answer_bytes_max": limits.SQL_ANSWER_BYTES_MAX,
             "cell_chars_max": limits.SQL_CELL_CHARS_MAX,
         }
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        with self._lock:
-            if self._cancelled:
-                raise Refused("the query was cancelled")
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROCESS)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=_environment(),
-                cwd="/",
-            )
+        with _memory_file() as handed:
+            handed.write(json.dumps(order).encode() + b"\n")
+            with pa.ipc.new_stream(handed, table.schema) as stream:
+                stream.write_table(table)
+            handed.flush()
+            handed.seek(0)
+            process = self._started(handed)
         try:
-            sent = json.dumps(order).encode() + b"\n" + sink.getvalue().to_pybytes()
-            told, _ = process.communicate(sent, timeout=limits.PROCESS_START_TIMEOUT_S + limits.SQL_TIME_MAX_S)
+            told, _ = process.communicate(timeout=limits.PROCESS_START_TIMEOUT_S + limits.SQL_TIME_MAX_S)
         except subprocess.TimeoutExpired:
             told = b""
         finally:
@@ -185,6 +178,27 @@ class Query:
             }
         answer: dict[str, Any] = json.loads(told)
         return answer
+
+    def _started(self, handed: IO[bytes]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._cancelled:
+                raise Refused("the query was cancelled")
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_PROCESS)],
+                stdin=handed,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                cwd="/",
+            )
+            return self._process
+
+
+def _memory_file() -> IO[bytes]:
+    """A file that nobody else sees, in memory where the system has that: a pipe would need the range twice."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("braidlog-query"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _environment() -> dict[str, str]:

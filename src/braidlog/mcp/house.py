@@ -15,7 +15,7 @@ from braidlog import Braid, Info, Log
 from braidlog.agents.audit import Audit
 from braidlog.agents.desk import Desk
 from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL, is_system
-from braidlog.agents.policy import Policy
+from braidlog.agents.policy import Policy, Rule
 from braidlog.agents.running import Access
 from braidlog.errors import InvalidArgument, NotPermitted
 from braidlog.mcp.budgets import Budgets
@@ -106,6 +106,12 @@ class Work:
                 "only, so `create_fork` one"
             )
         return found, info
+
+    def limits_for(self, log: Log) -> tuple[str, Rule]:
+        """The root that a log goes back to, and what holds for agents' forks of that: forks of forks count with it, or
+        there would be no end of them."""
+        root = log.lineage()[-1].name
+        return root, self.house.policy.rule(root)
 
     def parent_of(self, info: Info) -> str:
         """What a fork was made of, whose rules hold for it."""

@@ -53,7 +53,7 @@ def list_logs(
     is, holds with their age, and when it expires."""
     after = -1 if cursor is None else cursors.read(cursor, "list_logs", None).at
     logs = [log for log in work.caller.braid.logs() if not is_system(log.name)]
-    everything = showing.infos(logs, lambda _: True)
+    everything = sorted(showing.infos(logs, lambda _: True), key=lambda info: info.id)
     by_name = {info.name: info for info in everything}
     held = showing.holds(everything, datetime.now(UTC))
     wanted = [

@@ -19,6 +19,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolResult, TextContent
 
@@ -78,13 +79,15 @@ def build(
 ) -> MCPServer[Any]:
     """A server with the tools that were chosen. With a verifier everybody has to show a token."""
     choice = choice or choose()
-    door = _Door(house, choice)
+    bus = InMemorySubscriptionBus()
+    door = _Door(house, choice, Watchers(bus))
     server: MCPServer[Any] = MCPServer(
         "braidlog",
         title="braidlog: logs that can be forked",
         instructions=prompts.INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
+        subscriptions=bus,
         middleware=[door],
         token_verifier=verifier,
         auth=auth,
@@ -95,7 +98,6 @@ def build(
         )
     resources.register(server, door.in_thread)
     prompts.register(server)
-    door.watchers = Watchers(server)
     return server
 
 
@@ -106,14 +108,14 @@ def _words(tool: Tool) -> str:
 class _Door:
     """What stands between a client and the tools."""
 
-    def __init__(self, house: House, choice: Choice) -> None:
+    def __init__(self, house: House, choice: Choice, watchers: Watchers) -> None:
         self._house = house
         self._choice = choice
         self._changing = {tool.name for tool in choice.tools if tool.changes}
         self._threads = anyio.CapacityLimiter(limits.MCP_THREADS_MAX)
         self._slow = anyio.CapacityLimiter(limits.MCP_SLOW_THREADS_MAX)
         self._entries = anyio.CapacityLimiter(limits.MCP_THREADS_MAX)
-        self.watchers: Watchers | None = None
+        self._watchers = watchers
 
     # --- every message -----------------------------------------------------------------------------------------------
 
@@ -156,10 +158,12 @@ class _Door:
         return result
 
     def _begin(self, name: str, arguments: dict[str, Any]) -> Noted:
+        try:
+            caller = self._house.callers.current()
+        except errors.NotPermitted as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from None
         shown = name[: limits.MCP_KEY_CHARS_MAX]
-        return Noted(
-            self._house.audit.call(self._house.callers.current().name, shown, arguments, changes=name in self._changing)
-        )
+        return Noted(self._house.audit.call(caller.name, shown, arguments, changes=name in self._changing))
 
     async def _enter(self, name: str, noted: Noted) -> str:
         """Write it down; what went wrong with that, or nothing."""
@@ -173,7 +177,6 @@ class _Door:
 
     async def _listening(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Watch the logs that a client listens to, as long as it does."""
-        assert self.watchers is not None
         wanted = ((ctx.params or {}).get("notifications") or {}).get("resourceSubscriptions") or []
         names = [name for uri in wanted if (name := resources.tail_of(str(uri))) is not None]
         noted = self._begin(ctx.method, {"uris": wanted})
@@ -182,8 +185,9 @@ class _Door:
         except ToolError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
         finally:
-            await self._enter(ctx.method, noted)
-        async with self.watchers.watching(logs):
+            with anyio.CancelScope(shield=True):
+                await self._enter(ctx.method, noted)
+        async with self._watchers.watching(logs):
             return await call_next(ctx)
 
     # --- one call ----------------------------------------------------------------------------------------------------
@@ -231,6 +235,9 @@ class _Door:
                 "whether it has before you do it again"
             )
             raise ToolError(str(noted.error)) from None
+        except Exception as error:
+            noted.error = error  # a mistake of ours: the agent is told no more than that
+            raise
         finally:
             for cancel in work.cancelling if work is not None else ():
                 cancel()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import anyio.to_thread
-from mcp.server.mcpserver import MCPServer
-from mcp.server.subscriptions import ResourceUpdated
+from mcp.server.subscriptions import ResourceUpdated, SubscriptionBus
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
@@ -19,10 +17,10 @@ from braidlog.mcp.resources import tail_uri
 
 
 class Watchers:
-    """Of one server."""
+    """Of one server. They speak on its bus, which its listeners hear."""
 
-    def __init__(self, server: MCPServer[Any]) -> None:
-        self._bus = server._subscriptions
+    def __init__(self, bus: SubscriptionBus) -> None:
+        self._bus = bus
         self._threads = anyio.CapacityLimiter(limits.MCP_WATCHED_LOGS_MAX)
         self._watched = 0
 

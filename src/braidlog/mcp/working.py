@@ -14,7 +14,7 @@ from pydantic import Field
 from braidlog import Log, Record, limits
 from braidlog.agents.names import AGENT_LABEL, is_system
 from braidlog.agents.policy import Rule
-from braidlog.errors import AlreadyExists, ConditionFailed, InvalidArgument, NotFound, NotPermitted
+from braidlog.errors import AlreadyExists, BraidError, ConditionFailed, InvalidArgument, NotFound, NotPermitted
 from braidlog.mcp import schemas, showing
 from braidlog.mcp.house import Work
 from braidlog.mcp.looking import told_of
@@ -53,15 +53,16 @@ def create_fork(
     """Fork a log: a view of your own that costs nothing, on which you may write without anybody else seeing it. It ends
     by itself after its time to live. The same name or request_key again answers the same fork."""
     found = work.log(log)
-    rule = work.house.policy.rule(log)
+    decides = work.house.policy.rule(log)
+    root, rule = work.limits_for(found)
     if kind == "live" and (at is not None or at_time is not None):
         raise InvalidArgument("a live fork begins at the tail: at and at_time are for kind = 'severed'")
     if kind == "severed" and promotable:
         raise InvalidArgument("a severed fork cannot be promoted: leave promotable out, or make a live one")
-    if promotable and not rule.promotable:
+    if promotable and not decides.promotable:
         raise NotPermitted(
-            f"the policy for {log!r} is promotion = {rule.promotion!r}, so agents do not hold it: make a fork that is "
-            "not promotable" + (", and `propose_promotion` of it" if rule.promotion == "review" else "")
+            f"the policy for {log!r} is promotion = {decides.promotion!r}, so agents do not hold it: make a fork that "
+            "is not promotable" + (", and `propose_promotion` of it" if decides.promotion == "review" else "")
         )
     full = _full_name(work, log, rule, name, request_key)
     labels = {AGENT_LABEL: work.caller.name}
@@ -73,12 +74,12 @@ def create_fork(
         existing = _existing(work, full, log, kind, promotable, request_key)
         if existing is not None:
             return ForkOut(fork=told_of(work, existing), created=False)
-        _check_number(work, log, rule)
+        _check_number(work, root, rule)
         ttl = min(ttl_s or rule.fork_ttl, rule.fork_ttl)
         if kind == "severed":
             made = found.sfork(full, at=_position(found, at, at_time), ttl=ttl, labels=labels)
         else:
-            lease = min(rule.hold, limits.HOLD_LEASE_MAX_S)
+            lease = min(decides.hold, limits.HOLD_LEASE_MAX_S)
             made = found.cfork(full, promotable=promotable, ttl=ttl, lease=lease, labels=labels)
     work.about(made)
     note = None
@@ -118,14 +119,19 @@ def _existing(work: Work, full: str, log: str, kind: str, promotable: bool, requ
     return found
 
 
-def _check_number(work: Work, log: str, rule: Rule) -> None:
+def _check_number(work: Work, root: str, rule: Rule) -> None:
     agent = work.caller.name
-    infos = showing.infos(work.caller.braid.logs(), lambda name: not is_system(name))
-    mine = [info.name for info in infos if info.labels.get(AGENT_LABEL) == agent and info.parent == log]
+    mine: list[str] = []
+    for log in work.caller.braid.logs():
+        try:
+            if not is_system(log.name) and log.info().labels.get(AGENT_LABEL) == agent:
+                mine += [log.name] if log.lineage()[-1].name == root else []
+        except BraidError:
+            continue  # it ended meanwhile, or is not for this caller
     if len(mine) >= rule.forks:
         named = ", ".join(sorted(mine)[:5])
         raise ConditionFailed(
-            f"{agent!r} has {len(mine)} forks of {log!r}, and may have {rule.forks}: "
+            f"{agent!r} has {len(mine)} forks of {root!r}, and may have {rule.forks}: "
             + (f"squash one first ({named})" if mine else "the policy lets agents make none")
         )
 
@@ -159,8 +165,8 @@ def append_records(
         )
     if schema is not None:
         schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
-    parent = work.parent_of(info)
-    left = work.house.budgets.spend(work.caller.name, info, parent, size, work.house.policy.rule(parent))
+    root, rule = work.limits_for(log)
+    left = work.house.budgets.spend(work.caller.name, info, root, size, rule)
     writer = None if request_key is None else f"{work.caller.name}/{request_key}"[: limits.WRITER_CHARS_MAX]
     done = log.append_many(taken, expected_tail=expected_tail, writer=writer, sequence=None if writer is None else 1)
     if done is None:
