@@ -93,12 +93,6 @@ def house_for_many(place: Place) -> Iterator[tuple[House, TokenCallers]]:
 
 
 def _opened(stack: ExitStack, place: Place, braid: Braid, callers: OnlyCaller | TokenCallers, policy: Policy) -> House:
-    known = {one.name for one in Registry(braid).list()}
-    for name in policy.validators:
-        if name not in known:
-            raise InvalidArgument(
-                f"the policy names the validator {name!r}, and there is none: `braid validators add {name} ...`"
-            )
     access = None
     if place.served:
         access = Access(url=place.url, token_file=place.token_file, tls_ca=place.tls_ca)
@@ -107,12 +101,17 @@ def _opened(stack: ExitStack, place: Place, braid: Braid, callers: OnlyCaller | 
     house = House.of(braid, callers, policy, access)
     try:
         with house.audit.call("braid mcp", "start", {"url": place.url}, changes=True):
-            pass
+            known = {one.name for one in Registry(braid).list()}
     except NotPermitted as error:
         raise NotPermitted(
-            f"the audit log cannot be written, and nothing is done without: {error}. Start `braid mcp` with a token of "
+            f"nothing is done without the logs that are kept about agents: {error}. Start `braid mcp` with a token of "
             "its own that has admin:braidlog.* and what its policy promotes, and give the agent's by --agent-token-file"
         ) from None
+    for name in policy.validators:
+        if name not in known:
+            raise InvalidArgument(
+                f"the policy names the validator {name!r}, and there is none: `braid validators add {name} ...`"
+            )
     stack.callback(house.audit.close)
     stack.callback(Tending(house.desk).stop)
     return house
