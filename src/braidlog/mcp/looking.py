@@ -22,8 +22,8 @@ from braidlog.mcp.models import (
     Cursor,
     DescriptionOut,
     DiffOut,
-    FieldKeys,
     HoldOut,
+    KeysOut,
     Last,
     Limit,
     LogName,
@@ -109,7 +109,7 @@ def describe_log(work: Work, log: LogName) -> DescriptionOut:
     told = describe(records, stop - start)
     lately = datetime.now(UTC) - timedelta(seconds=limits.DESCRIBE_RATE_S)
     rate = (stop - min(stop, found.position_at(lately))) / limits.DESCRIBE_RATE_S
-    keys = FieldKeys(
+    keys = KeysOut(
         with_key=told.keys.with_key,
         distinct=told.keys.distinct,
         estimate=told.keys.estimate,

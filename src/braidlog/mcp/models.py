@@ -77,7 +77,7 @@ class LogsOut(Told):
     cursor: str | None = Field(None, description="there are more: pass it on")
 
 
-class FieldKeys(Told):
+class KeysOut(Told):
     with_key: int
     distinct: int
     estimate: int | None = None
@@ -100,7 +100,7 @@ class DescriptionOut(Told):
     bytes_per_s: float | None = None
     value_bytes_mean: float
     value_bytes_max: int
-    keys: FieldKeys | None = None
+    keys: KeysOut | None = None
     sample: list[RecordOut]
 
 

@@ -17,7 +17,7 @@ from braidlog import limits
 from braidlog.agents.sql import Bounds, Query, Refused, Result
 from braidlog.errors import BraidError, Timeout
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 NOON = "2026-01-31T12:00:00Z"
 
 
@@ -200,7 +200,7 @@ def test_what_takes_too_long_is_ended(log: braidlog.Log, sql: str) -> None:
     ],
 )
 def test_what_takes_too_much_memory_is_ended(log: braidlog.Log, sql: str) -> None:
-    with pytest.raises(BraidError, match=r"memory|ended after|too large|exceed|not end"):
+    with pytest.raises(BraidError, match=r"memory|ended after|without an answer"):
         run(log, sql, time_s=5, memory_bytes=64 * limits.MIB)
 
 
