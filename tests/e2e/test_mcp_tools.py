@@ -262,6 +262,10 @@ def test_a_snapshot_is_made_at_a_position_or_a_time(braid: braidlog.Braid) -> No
         at = await agent.call("create_fork", log="orders", kind="severed", at=7)
         then = await agent.call("create_fork", log="orders", kind="severed", at_time="2023-11-14T22:13:30Z")
         assert (at["fork"]["tail"], then["fork"]["tail"]) == (7, 10)
+        name = at["fork"]["name"]
+        again = await agent.call("create_fork", log="orders", name=name, kind="severed", at=7)
+        assert (again["fork"]["name"], again["created"]) == (name, False)
+        assert "choose another" in await agent.refused("create_fork", log="orders", name=name, kind="severed", at=8)
         assert "severed" in await agent.refused("create_fork", log="orders", at=7)
         assert "not both" in await agent.refused(
             "create_fork", log="orders", kind="severed", at=7, at_time="2023-11-14T22:13:30Z"

@@ -70,14 +70,15 @@ def create_fork(
         labels[REQUEST_LABEL] = request_key
     if purpose:
         labels[PURPOSE_LABEL] = purpose
+    shared = _position(found, at, at_time)
     with work.house.budgets.making(work.caller.name):
-        existing = _existing(work, full, log, kind, promotable, request_key)
+        existing = _existing(work, full, log, kind, promotable, request_key, shared)
         if existing is not None:
             return ForkOut(fork=told_of(work, existing), created=False)
         _check_number(work, root, rule)
         ttl = min(ttl_s or rule.fork_ttl, rule.fork_ttl)
         if kind == "severed":
-            made = found.sfork(full, at=_position(found, at, at_time), ttl=ttl, labels=labels)
+            made = found.sfork(full, at=shared, ttl=ttl, labels=labels)
         else:
             lease = min(decides.hold, limits.HOLD_LEASE_MAX_S)
             made = found.cfork(full, promotable=promotable, ttl=ttl, lease=lease, labels=labels)
@@ -100,7 +101,9 @@ def _full_name(work: Work, log: str, rule: Rule, name: str | None, request_key: 
     return full
 
 
-def _existing(work: Work, full: str, log: str, kind: str, promotable: bool, request_key: str | None) -> Log | None:
+def _existing(
+    work: Work, full: str, log: str, kind: str, promotable: bool, request_key: str | None, shared: int | None
+) -> Log | None:
     """The fork that the same request made before."""
     try:
         found = work.caller.braid.log(full)
@@ -113,6 +116,7 @@ def _existing(work: Work, full: str, log: str, kind: str, promotable: bool, requ
         and info.kind == ("cfork" if kind == "live" else "sfork")
         and info.promotable == promotable
         and info.labels.get(REQUEST_LABEL) == request_key
+        and shared in (None, info.fork_point)
     )
     if not same:
         raise AlreadyExists(f"{full!r} is there already, and is not what this request makes: choose another name")
