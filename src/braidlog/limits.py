@@ -214,6 +214,7 @@ CLAIM_S: Final = 30.0  # that a desk may take for a proposal beyond its validato
 PROPOSAL_ATTEMPTS: Final = 3  # to carry one out
 PROPOSAL_RECORDS_MAX: Final = 1_000_000  # of a fork that waits for a person: they are copied when one approves
 PROPOSAL_BYTES_MAX: Final = 1024 * MIB
+PROPOSAL_RUNS_MAX: Final = 100_000  # of consecutive records that it has between those of its parent
 PROPOSAL_TITLE_CHARS_MAX: Final = 200
 PROPOSAL_NOTE_CHARS_MAX: Final = 10_000
 COPY_BATCH_BYTES: Final = 4 * MIB  # of records that are copied onto a fresh fork at once

@@ -48,6 +48,35 @@ class Dying:
         return counted
 
 
+class Paused(Dying):
+    """A backend whose process does nothing for a while before its n-th change, and then goes on as if nothing was."""
+
+    def __init__(self, backend: Backend, changes: int, meanwhile: Callable[[], None]) -> None:
+        super().__init__(backend, changes, after=False)
+        self._meanwhile = meanwhile
+
+    def _counted(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._meanwhile()
+            return change(*args)
+
+        return counted
+
+    @property
+    def reached(self) -> bool:
+        return self._left <= 0
+
+
+def paused(
+    braid: braidlog.Braid, clock: Clock, changes: int, meanwhile: Callable[[], None]
+) -> tuple[braidlog.Braid, Paused]:
+    """The same logs, for a process that stands still once."""
+    backend = Paused(braid._session.backend, changes, meanwhile)
+    return braidlog.Braid(cast(Backend, backend), braid.url, read_only=False, clock=clock), backend
+
+
 def dying(braid: braidlog.Braid, clock: Clock, changes: int, *, after: bool) -> tuple[braidlog.Braid, Dying]:
     """The same logs, for a process that does not live long."""
     backend = Dying(braid._session.backend, changes, after=after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog import limits
 from braidlog.agents import Desk, Proposal, Registry, is_system
 from braidlog.agents.names import PROPOSAL_LABEL
 from braidlog.errors import BraidError
-from tests.e2e.agents_stage import CHECK, Killed, desk_on, dying
+from tests.e2e.agents_stage import CHECK, Killed, desk_on, dying, paused
 from tests.e2e.conformance import MemorySite, values
 
 AUTO = 'default.promotion = "auto"'
@@ -56,6 +58,12 @@ class Stage:
         assert left == ({"orders.bob.1"} if proposal.state == "failed" and not proposal.direct else set())
         assert self.orders.info().limited_by is None
         assert proposal.tidied
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is copied by itself, so that there are steps between."""
+    monkeypatch.setattr(limits, "COPY_BATCH_BYTES", 1)
 
 
 def every_death(run: Callable[[int, bool], bool]) -> None:
@@ -168,6 +176,72 @@ def test_a_rejection_is_completed_wherever_the_desk_dies(tmp_path: Path) -> None
     every_death(run)
 
 
+# --- desks that work on the same at once -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expire", [True, False], ids=["leases ended", "leases last"])
+@pytest.mark.parametrize("policy", ["", AUTO], ids=["a person decides", "validators decide"])
+def test_a_desk_that_comes_back_after_another_has_finished_does_no_harm(
+    tmp_path: Path, expire: bool, policy: str
+) -> None:
+    def run(changes: int) -> bool:
+        stage = Stage(tmp_path)
+        others: list[Desk] = []
+
+        def meanwhile() -> None:
+            others.append(stage.next_desk(policy, expire=expire))
+            others[0].tend()
+
+        braid, backend = paused(stage.braid, stage.site.clock, changes, meanwhile)
+        slow = desk_on(braid, stage.site.clock, policy)
+        if policy:
+            slow.propose("orders.bob.1", agent="bob")
+        else:
+            id = desk_on(stage.braid, stage.site.clock).propose("orders.bob.1", agent="bob").id
+            slow.approve(id, "ann")
+        stage.site.clock.advance(LATER_S)
+        desk = desk_on(stage.braid, stage.site.clock, policy)
+        desk.tend()
+        (done,) = desk.list()
+        assert done.state == "promoted"
+        stage.check_end(done)
+        stage.site.close()
+        return backend.reached
+
+    assert [run(changes) for changes in range(1, 8)] == [True] * 7
+    assert not all(run(changes) for changes in range(8, 26)), "no approval has so many changes"
+
+
+def test_a_desk_that_comes_back_after_another_has_died_on_the_same_does_no_harm(tmp_path: Path) -> None:
+    """The first dies when it has made its fork, the second pauses as it takes over, and a third dies meanwhile."""
+
+    def run(pause: int, death: int) -> None:
+        stage = Stage(tmp_path)
+        id = desk_on(stage.braid, stage.site.clock).propose("orders.bob.1", agent="bob").id
+        first, _ = stage.doomed(3, after=True)
+        with pytest.raises(Killed):
+            first.approve(id, "ann")
+        stage.next_desk()
+        assert desk_on(stage.braid, stage.site.clock).get(id).fresh_id is not None
+
+        def meanwhile() -> None:
+            stage.next_desk()
+            with contextlib.suppress(Killed):
+                stage.doomed(death, after=True)[0].tend()
+
+        braid, _ = paused(stage.braid, stage.site.clock, pause, meanwhile)
+        desk_on(braid, stage.site.clock).tend()
+        last = stage.next_desk()
+        last.tend()
+        assert last.get(id).state == "promoted"
+        stage.check_end(last.get(id))
+        stage.site.close()
+
+    for pause in range(1, 6):
+        for death in range(1, 12):
+            run(pause, death)
+
+
 # --- any number of desks, agents and people, at random ---------------------------------------------------------------
 
 
@@ -278,7 +352,7 @@ def test_whatever_happens_the_log_has_what_was_promoted_once_and_nothing_else(tm
 def test_the_random_histories_have_deaths_and_promotions_in_them(tmp_path: Path) -> None:
     """Else they would prove nothing."""
     deaths, states = 0, set()
-    for seed in range(12):
+    for seed in range(24):
         town = Town(tmp_path, seed)
         for _ in range(60):
             town.step()

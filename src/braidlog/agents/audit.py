@@ -110,13 +110,18 @@ class Audit:
         return Call(self, entry, changes=changes)
 
     def write(self, entry: Entry, *, wait: bool = True) -> None:
-        """Append an entry. With `wait` it is durable on return, and so are all that were written before it."""
+        """Append an entry. With `wait` it is durable on return."""
         data = msgspec.json.encode(entry)
-        with self._lock:
+        with self._lock:  # entries stand in the order in which calls ended
             if self._log is None:
                 self._log = system_log(self._braid, AUDIT)
-            self._waiting.append((data, self._log.submit(data, key=entry.agent.encode("utf-8", "replace"))))
-            self._settle(all=wait or len(self._waiting) > limits.AUDIT_WAITING_RECORDS_MAX)
+            log = self._log
+            ticket = log.submit(data, key=entry.agent.encode("utf-8", "replace"))
+            if not wait:
+                self._waiting.append((data, ticket))
+                self._settle(all=len(self._waiting) > limits.AUDIT_WAITING_RECORDS_MAX)
+        if wait:
+            _confirm(log, data, ticket)
 
     def flush(self) -> None:
         """Return when everything that was written is durable."""
@@ -124,13 +129,8 @@ class Audit:
             self._settle(all=True)
 
     def _settle(self, *, all: bool) -> None:
-        while self._waiting and (all or self._waiting[0][1].done):
-            data, ticket = self._waiting[0]
-            try:
-                ticket.durable()
-            except BraidError:
-                assert self._log is not None
-                self._log.append(data)  # twice is better than not at all; if this fails too, the call does
+        while self._log is not None and self._waiting and (all or self._waiting[0][1].done):
+            _confirm(self._log, *self._waiting[0])
             self._waiting.popleft()
 
     def close(self) -> None:
@@ -158,9 +158,20 @@ class Audit:
             yield from _wanted(entries, agent, log)
 
 
+def _confirm(log: Log, data: bytes, ticket: Ticket) -> None:
+    """Twice is better than not at all; and if neither can be had, the call that is entered fails."""
+    try:
+        ticket.durable()
+    except BraidError:
+        log.append(data)
+
+
 def _wanted(entries: Subscription, agent: str | None, log: str | None) -> Iterator[Entry]:
     for record in entries:
-        entry = msgspec.json.decode(record.value, type=Entry)
+        try:
+            entry = msgspec.json.decode(record.value, type=Entry)
+        except msgspec.MsgspecError:  # somebody else's record
+            continue
         if agent in (None, entry.agent) and (log is None or entry.concerns(log)):
             yield entry
 

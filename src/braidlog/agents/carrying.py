@@ -20,7 +20,7 @@ from braidlog.agents.names import PROPOSAL_LABEL
 from braidlog.agents.proposals import Proposal
 from braidlog.agents.verdict import Finding, reasons_of
 from braidlog.client.endings import ending_of, handle_of
-from braidlog.errors import AlreadyExists, Gone, NotFound, NotPermitted
+from braidlog.errors import AlreadyExists, ConditionFailed, Gone, NotFound, NotPermitted
 from braidlog.record import to_micros
 
 
@@ -92,7 +92,9 @@ class Carrier:
                 return None
             if not now.rechecked:
                 return self._recheck(now, fork)
-            if not fork.promote(expected_own=now.own) and ending_of(self._braid, now.fresh_id) is None:
+            if fork.promote(expected_own=now.own):
+                self._promoted(now)
+            elif ending_of(self._braid, now.fresh_id) is None:
                 self._give_up(now, fork, _changed(now, fork.info().own))
         except Gone:
             pass  # the next look finds out how it ended
@@ -104,7 +106,7 @@ class Carrier:
         if ended is None:
             return False
         if ended.how == "promoted":
-            self._end(now, "promoted", f"promoted into {now.parent!r}")
+            self._promoted(now)
         elif ended.how == "forgotten" and self._epoch(now) != now.parent_epoch:
             why = f"nobody remembers how {now.fresh!r} ended: look whether its records are in {now.parent!r}"
             self._end(now, "failed", why)
@@ -167,11 +169,11 @@ class Carrier:
         size = number = 0
         for record in self._read[now.id]:
             if batch and size + record.size > limits.COPY_BATCH_BYTES:
-                fork.append_many(batch, writer=f"proposal-{now.id}", sequence=number)
+                _append_once(fork, batch, now.id, number)
                 batch, size, number = [], 0, number + 1
             batch.append(record)
             size += record.size
-        fork.append_many(batch, writer=f"proposal-{now.id}", sequence=number)
+        _append_once(fork, batch, now.id, number)
         return True
 
     def _recheck(self, now: Proposal, fork: Log) -> None:
@@ -191,6 +193,11 @@ class Carrier:
 
     def _end(self, now: Proposal, state: str, reason: str, findings: list[Finding] | None = None) -> None:
         self._ledger.note(now, p.Ended, state=state, reason=reason, findings=findings)
+
+    def _promoted(self, now: Proposal) -> None:
+        """That is so, whatever others have entered meanwhile."""
+        fields: dict[str, object] = {"state": "promoted", "reason": f"promoted into {now.parent!r}"}
+        self._ledger.enter(now.id, lambda found: None if found.state == "promoted" else (p.Ended, fields))
 
     def _tidy(self, now: Proposal) -> bool:
         """Squash what has no purpose any more. False if that is for others to do, who may."""
@@ -214,6 +221,11 @@ def _fresh_name(now: Proposal) -> str:
     """Below the parent's name, where whoever may fork it may name forks."""
     suffix = f".proposal-{now.id}"
     return now.parent[: limits.NAME_CHARS_MAX - len(suffix)] + suffix
+
+
+def _append_once(fork: Log, batch: list[Record], id: str, number: int) -> None:
+    with contextlib.suppress(ConditionFailed):  # that number was taken before, and a later one too
+        fork.append_many(batch, writer=f"proposal-{id}", sequence=number)
 
 
 def _changed(now: Proposal, own: int) -> str:

@@ -106,7 +106,7 @@ class Desk:
         found = self._braid.log(fork if isinstance(fork, str) else fork.name)
         if isinstance(fork, Log) and found.id != fork.id:
             raise Gone(f"log {fork.name!r} is gone, and another has its name")
-        self.tend()
+        self._go_on()
         with self._audit.call(agent, "propose", {"fork": found.name, "title": title}, changes=True) as call:
             call.about(found)
             wanted = self._new(found, agent, title, note)
@@ -126,8 +126,14 @@ class Desk:
         self._check(info, rule)
         diff = fork.diff()
         own = diff.own
-        if diff.truncated or len(own) != info.own:
+        if len(own) != info.own:
             raise ConditionFailed(f"{fork.name!r} changed while it was looked at: propose it again")
+        runs = _runs([record.position for record in own])
+        if len(runs) > limits.PROPOSAL_RUNS_MAX:
+            raise ConditionFailed(
+                f"the records of {fork.name!r} stand in {len(runs):,} places between its parent's, and at most "
+                f"{limits.PROPOSAL_RUNS_MAX:,} can be kept: write them in larger batches"
+            )
         now = self._clock.now_us()
         expires = None
         if rule.promotion == "review":
@@ -145,7 +151,7 @@ class Desk:
             title=title,
             note=note,
             own=info.own,
-            runs=_runs([record.position for record in own]),
+            runs=runs,
             direct=info.promotable,
             fresh=info.name if info.promotable else None,
             fresh_id=info.id if info.promotable else None,
@@ -189,7 +195,7 @@ class Desk:
         name; ConditionFailed if it does not wait for anybody, or its fork changed since.
         """
         said = _text("note", note, limits.PROPOSAL_NOTE_CHARS_MAX)
-        self.tend()
+        self._go_on()
         with self._audit.call(reviewer, "approve", {"proposal": id, "note": said}, changes=True) as call:
             proposal = self._for(reviewer, id, call)
             self._check_unchanged(proposal)
@@ -202,7 +208,7 @@ class Desk:
         said = _text("reason", reason, limits.PROPOSAL_NOTE_CHARS_MAX)
         if not said:
             raise InvalidArgument("why? Whoever proposed it wants to know: give a reason")
-        self.tend()
+        self._go_on()
         with self._audit.call(reviewer, "reject", {"proposal": id, "reason": said}, changes=True) as call:
             self._for(reviewer, id, call)
             self._decide(id, p.Ended, state="rejected", reason=said, reviewer=reviewer)
@@ -293,8 +299,12 @@ class Desk:
     def tend(self) -> None:
         """Go on with what a desk that died has left, let proposals expire, and end holds of agents that last too long.
 
-        Every call that changes something does this first.
+        Every call that changes something does the first two before anything else.
         """
+        self._go_on()
+        self._end_holds()
+
+    def _go_on(self) -> None:
         for proposal in self._ledger.all():
             if proposal.tidied:
                 continue
@@ -302,7 +312,6 @@ class Desk:
                 self._tend(proposal)
             except BraidError as error:  # it is for those who may, or for the next time
                 _log.warning("proposal %s is left as it is: %s", proposal.id, error)
-        self._end_holds()
 
     def _tend(self, proposal: Proposal) -> None:
         if proposal.state == "waiting":

@@ -3,9 +3,12 @@ decided on what every earlier one says."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable
+
+import msgspec
 
 from braidlog import Braid, limits
 from braidlog.agents import proposals as p
@@ -14,6 +17,8 @@ from braidlog.agents.names import PROPOSALS
 from braidlog.agents.proposals import AnyEvent, Proposal
 from braidlog.embedded.clock import Clock
 from braidlog.errors import ConditionFailed, NotFound, Unavailable
+
+_log = logging.getLogger("braidlog.agents")
 
 
 class Ledger:
@@ -68,8 +73,10 @@ class Ledger:
         return self.get(id)
 
     def note(self, proposal: Proposal, kind: type[p.Event], **fields: object) -> Proposal:
-        """Enter what happened to a proposal, if it still is in the same state."""
-        return self.enter(proposal.id, lambda now: (kind, fields) if now.state == proposal.state else None)
+        """Enter what happened to a proposal, if it still is in the same state, and on the same fork: what others have
+        done meanwhile is not undone."""
+        same = (proposal.state, proposal.fresh_id)
+        return self.enter(proposal.id, lambda now: (kind, fields) if (now.state, now.fresh_id) == same else None)
 
     def _made(self, kind: type[p.Event], id: str, **fields: object) -> AnyEvent:
         return kind(id=id, time_us=self.clock.now_us(), nonce=uuid.uuid4().hex, **fields)  # type: ignore[return-value]
@@ -86,7 +93,10 @@ class Ledger:
 
     def _catch_up(self) -> None:
         for data in self._journal.news():
-            p.apply(self._known, p.decode(data))
+            try:
+                p.apply(self._known, p.decode(data))
+            except msgspec.MsgspecError as error:  # it says nothing that anybody here could have meant
+                _log.warning("a record of %s is no event and is passed over: %s", PROPOSALS, error)
 
     def _found(self, id: str) -> Proposal:
         if id not in self._known:

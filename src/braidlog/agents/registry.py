@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import uuid
@@ -17,6 +18,8 @@ from braidlog.agents.names import REGISTRY
 from braidlog.agents.running import Bounds
 from braidlog.agents.validators import absolute
 from braidlog.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+
+_log = logging.getLogger("braidlog.agents")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,300}")
@@ -122,7 +125,11 @@ class Registry:
 
     def _catch_up(self) -> None:
         for data in self._journal.news():
-            event = msgspec.json.decode(data, type=_Event)
+            try:
+                event = msgspec.json.decode(data, type=_Event)
+            except msgspec.MsgspecError as error:
+                _log.warning("a record of %s is no event and is passed over: %s", REGISTRY, error)
+                continue
             if event.added is not None:
                 self._known[event.added.name] = event.added
             if event.removed is not None:

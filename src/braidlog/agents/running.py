@@ -21,14 +21,14 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from braidlog import Braid, limits
 from braidlog.agents.validators import split
 from braidlog.agents.verdict import Finding, Verdict, failed
 from braidlog.errors import InvalidArgument
 
-_SECRETS: Final = ("BRAIDLOG_TOKEN",)  # handed over with the job, where the validator's children do not see them
+_TOKEN: Final = "BRAIDLOG_TOKEN"  # handed over with the job, so that neither the validator nor its children find it
 _CHUNK_BYTES: Final = 64 * limits.KIB
 
 
@@ -137,7 +137,7 @@ class _Watched:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it died before it listened; its end tells how
-            self._process.stdin.write(msgspec.json.encode(self._job) + b"\n")
+            self._process.stdin.write(msgspec.json.encode(_with_token(self._job)) + b"\n")
             self._process.stdin.flush()  # and stays open: its end is the sign that nobody waits any more
         trouble = self._listen(deadline)
         if trouble:
@@ -183,11 +183,12 @@ class _Watched:
     def _how_it_ended(self, deadline: float) -> str:
         """It closed the line without a verdict: it is dead, or about to be."""
         assert self._process.stdout is not None
-        try:
-            status = self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
+        while not self._has_ended():
+            if time.monotonic() >= deadline:
+                return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
+            time.sleep(limits.PROCESS_POLL_S)
         self._kill()  # whoever it started may hold the other end of what it printed
+        status = self._process.wait()
         while data := self._process.stdout.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
             self._keep(data)
         words = self._printed.decode("utf-8", "replace").strip()
@@ -196,11 +197,24 @@ class _Watched:
             return f"it crashed: ended by {signal.Signals(-status).name}{last}"
         return f"it ended with status {status} and no verdict{last}"
 
+    def _has_ended(self) -> bool:
+        """It is left as it is: as long as nobody has asked how it ended, no other process gets its number."""
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _with_token(job: Job) -> Job:
+    access = job.access
+    token = os.environ.get(_TOKEN)
+    if not token or access.token is not None or access.token_file is not None or not access.url.startswith("braid"):
+        return job
+    return structs.replace(job, access=structs.replace(access, token=token))
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in inherited.items() if name not in _SECRETS}
+    kept = {name: value for name, value in inherited.items() if name != _TOKEN}
     return {"MALLOC_ARENA_MAX": "2", **kept}  # else each thread reserves address space that it hardly uses
