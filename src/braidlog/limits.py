@@ -293,3 +293,67 @@ SPARK_OUTPUT_TTL_S: Final = 86_400.0  # that the output of such a run is kept, u
 SPARK_TABLE_TTL_S: Final = 3600.0  # that a table as of some position is kept, unless it is forgotten
 SPARK_SAMPLE_ROWS: Final = 5  # that a verdict shows of those that speak against a fork
 SPARK_REASON_CHARS_MAX: Final = 2_000  # of an error that a verdict tells of
+
+# What is told of records by looking at a few.
+DESCRIBE_SAMPLE_RECORDS: Final = 500
+DESCRIBE_SAMPLE_BYTES: Final = 4 * MIB
+DESCRIBE_DEPTH_MAX: Final = 6  # of nested JSON
+DESCRIBE_FIELDS_ROWS_MAX: Final = 200  # of one object, and items of one array
+DESCRIBE_ENUM_ROWS_MAX: Final = 12  # different texts in a field that is still called an enumeration
+DESCRIBE_ENUM_REPEATS_ROWS: Final = 3  # times that each of them is seen, on average
+DESCRIBE_KEYS_ROWS_MAX: Final = 10  # most frequent keys that are named
+DESCRIBE_TEXT_CHARS_MAX: Final = 80
+DESCRIBE_RATE_S: Final = 60.0  # the last so many seconds of a log tell its present rate
+
+# SQL over a range of a log.
+SQL_RECORDS_MAX: Final = 1_000_000  # what is more is for Spark
+SQL_READ_BYTES_MAX: Final = 256 * MIB
+SQL_CHUNK_RECORDS_MIN: Final = 4  # read at first, as nobody knows how large they are
+SQL_CHUNK_RECORDS_GROWTH: Final = 8  # how many times as many may be read next
+SQL_CHUNK_BYTES: Final = 8 * MIB  # about what is read at once
+SQL_MEMORY_BYTES: Final = 512 * MIB  # that the engine may use for a query
+SQL_ADDRESS_SPACE_BYTES: Final = 4096 * MIB  # that its process may map, code and all
+SQL_THREADS: Final = 2
+SQL_TIME_S: Final = 20.0
+SQL_TIME_MAX_S: Final = 120.0
+SQL_KILL_S: Final = 2.0  # after its time is over a query is asked to end; after so much more its process is killed
+SQL_STATEMENT_CHARS_MAX: Final = 20_000
+SQL_ROWS: Final = 100
+SQL_ROWS_MAX: Final = 5_000
+SQL_COLUMNS_ROWS_MAX: Final = 200
+SQL_ANSWER_BYTES_MAX: Final = 256 * KIB
+SQL_CELL_CHARS_MAX: Final = 4_000
+
+# What agents are told, and may ask for, through `braid mcp`.
+MCP_CALL_S: Final = 30.0  # that a tool may take
+MCP_LONG_CALL_S: Final = 600.0  # that one may take which runs a query or validators, with their own limits inside
+MCP_THREADS_MAX: Final = 32  # calls that are carried out side by side
+MCP_SLOW_THREADS_MAX: Final = 4  # of them, those that run a query or validators; others wait
+MCP_RECORDS: Final = 20  # records in an answer, unless more are asked for
+MCP_RECORDS_MAX: Final = 1_000
+MCP_ANSWER_BYTES: Final = 32 * KIB  # of values in an answer, unless more are asked for
+MCP_ANSWER_BYTES_MAX: Final = 512 * KIB
+MCP_SAMPLE_RECORDS: Final = 3  # shown with a description
+MCP_SAMPLE_ROUNDS: Final = 10  # places in a log that a sample is taken from
+MCP_WAIT_MAX_S: Final = 20.0  # for new records
+MCP_SCAN_RECORDS_MAX: Final = 200_000  # that a search looks at before it says how far it got
+MCP_SCAN_BYTES_MAX: Final = 64 * MIB
+MCP_LOGS: Final = 50  # logs in a listing, unless more are asked for
+MCP_LOGS_MAX: Final = 500
+MCP_APPEND_RECORDS_MAX: Final = 1_000
+MCP_APPEND_BYTES_MAX: Final = 1 * MIB
+MCP_APPEND_BURST_S: Final = 10.0  # of its rate that an agent may write at once
+MCP_SCHEMA_CHARS_MAX: Final = 64 * KIB  # of a schema that an agent gives
+MCP_PURPOSE_CHARS_MAX: Final = 500
+MCP_KEY_CHARS_MAX: Final = 200  # of a request key
+MCP_DIFF_WINDOW_RECORDS: Final = 5_000  # of a fork that are looked at for one page
+MCP_DIFF_RECORDS_MAX: Final = 100_000  # of a fork that can be paged through
+MCP_WATCHED_LOGS_MAX: Final = 64  # by all that listen, side by side
+MCP_WATCH_S: Final = 1.0  # that a watcher waits at once, before it looks whether anybody still listens
+MCP_WATCH_PAUSE_S: Final = 0.2  # between two words that a log has grown
+MCP_TOKENS_KEPT_MAX: Final = 256  # bearers of tokens whose connections are kept
+MCP_CALLER_IDLE_S: Final = 3600.0  # after which one is closed
+MCP_REQUEST_BYTES_MAX: Final = 4 * MIB  # of a request over HTTP
+MCP_TEND_S: Final = 30.0  # how often proposals are looked after, though nobody calls
+MCP_SHUTDOWN_S: Final = 3.0  # for calls over HTTP to be answered when the server ends
+MCP_ERROR_CHARS_MAX: Final = 2_000  # of an error

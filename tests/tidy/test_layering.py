@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"braidlog"},  # the package itself: the names that it exports
     {"bulk"},
     {"agents", "aio", "testing"},
+    {"mcp"},
     {"cli", "spark"},
     {"__main__"},
 ]

@@ -82,6 +82,7 @@ REQUESTS: list[Any] = [
 NOTES: list[Any] = [m.Floor(3), m.Credit(4), m.Cancel()]
 ANSWERS: list[Any] = [
     m.Welcome("name", "serve", "/objects", 5),
+    m.Welcome("name", "serve", "/objects", 5, "agent-7"),
     m.Result(c.Appended(1, 2, 3, 4, True)),
     m.Result(c.Opening(1, "x")),
     m.Result(c.Promotion(True, [1, 2])),

@@ -357,7 +357,8 @@ class Connection(asyncio.BufferedProtocol):
         self._caller = caller
         caller.pause = self._pause
         service = self._service
-        welcome = Welcome(self._server.name, service.role, service.objects, limits.CONNECTION_IN_FLIGHT_BYTES_MAX)
+        most = limits.CONNECTION_IN_FLIGHT_BYTES_MAX
+        welcome = Welcome(self._server.name, service.role, service.objects, most, caller.principal)
         self._reply(number, welcome, None)
         early, self._early = self._early, []
         for effect in early:

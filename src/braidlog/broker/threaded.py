@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from braidlog import limits
+from braidlog.broker.entry import Entry
 from braidlog.broker.server import Server
 from braidlog.broker.service import Service
 from braidlog.errors import Unavailable
@@ -34,13 +35,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 class ServerThread:
     """Starts, listens, and stops again, all from another thread."""
 
-    def __init__(self, make_service: Callable[[], Service], name: str) -> None:
+    def __init__(self, make_service: Callable[[], Service], name: str, entry: Entry | None = None) -> None:
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="braidlog-server", daemon=True)
         self._thread.start()
 
         async def make() -> Server:
-            return Server(make_service(), name)
+            return Server(make_service(), name, entry)
 
         try:
             self.server = self._call(make())

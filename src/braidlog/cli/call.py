@@ -79,6 +79,10 @@ class Call:
             self._existing_folder()
         return self._open()
 
+    def check_place(self) -> None:
+        """NotFound if the URL names a directory that holds no logs: only verbs whose purpose it is create one."""
+        self._existing_folder()
+
     def access(self) -> Access:
         """How the processes of validators get at the same logs, as whoever calls."""
         from braidlog.agents import Access

@@ -31,6 +31,7 @@ from braidlog.cli.verbs.fork import fork, renew
 from braidlog.cli.verbs.importing import import_
 from braidlog.cli.verbs.info import info
 from braidlog.cli.verbs.ls import ls
+from braidlog.cli.verbs.mcp import mcp
 from braidlog.cli.verbs.read import read
 from braidlog.cli.verbs.remove import drop, trim
 from braidlog.cli.verbs.review import review
@@ -67,6 +68,7 @@ _VERBS = (
     broker,
     cluster,
     token,
+    mcp,
     doctor,
     demo,
     bench,

@@ -50,6 +50,11 @@ class GroupedBackend(Backend):
     def instant(self) -> bool:
         return False
 
+    @property
+    def first(self) -> Backend:
+        """One of them, for what is the same in all."""
+        return self._groups[0]
+
     # --- which one -----------------------------------------------------------------------------------------------
 
     def _split(self, log_id: int) -> tuple[int, Backend, int]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from braidlog.broker.policy import Scope
 from braidlog.client.braid import Braid
+from braidlog.client.groups import GroupedBackend
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.embedded.replica import Replica
 from braidlog.errors import InvalidArgument
@@ -26,6 +27,15 @@ class TokenFacts(NamedTuple):
     scopes: list[str]
     created: int
     expires: int | None
+
+
+def principal_of(braid: Braid) -> str:
+    """Who this client is to the service: the name of its token, or of its certificate. Empty without either, and for a
+    directory, which asks nobody."""
+    backend = braid._session.backend
+    if isinstance(backend, GroupedBackend):
+        backend = backend.first
+    return backend.welcome.principal if isinstance(backend, RemoteBackend) else ""
 
 
 def create_token(braid: Braid, name: str, scopes: Sequence[str], expires_s: float | None = None) -> str:

@@ -278,12 +278,14 @@ Note = Floor | Credit | Cancel
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
-    """Who answers, and what it takes. `objects` is the folder of the objects, or the URL of their store."""
+    """Who answers, and what it takes. `objects` is the folder of the objects, or the URL of their store. `principal` is
+    who the client proved to be, by its token or its certificate; empty if by neither."""
 
     server: str
     role: str
     objects: str | None
     outstanding_bytes_max: int
+    principal: str = ""
 
 
 class Result(Struct, tag="result", array_like=True, frozen=True):

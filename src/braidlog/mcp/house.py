@@ -1,0 +1,120 @@
+"""What the calls of all agents share, and who calls.
+
+The house has credentials of its own: with them it keeps the audit log, runs validators, and decides by the policy. What
+an agent asks for is done on a braid that was opened with the *agent's* token, if agents have tokens, so the service's
+scopes hold for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from braidlog import Braid, Info, Log
+from braidlog.agents.audit import Audit
+from braidlog.agents.desk import Desk
+from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL, is_system
+from braidlog.agents.policy import Policy, Rule
+from braidlog.agents.running import Access
+from braidlog.errors import InvalidArgument, NotPermitted
+from braidlog.mcp.budgets import Budgets
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An agent. `principal` is the name of its token, empty if it came without one."""
+
+    name: str
+    braid: Braid
+    principal: str = ""
+
+
+class Callers(Protocol):
+    """Who calls."""
+
+    def current(self) -> Caller:
+        """The one whose call this is. NotPermitted if nobody may call any more."""
+
+    def doubt(self, caller: Caller) -> None:
+        """The service refused this one: its token may not be good any more."""
+
+
+class OnlyCaller:
+    """Of a server that one agent has for itself."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def current(self) -> Caller:
+        """Always the same."""
+        return self._caller
+
+    def doubt(self, caller: Caller) -> None:
+        """There is nobody else to be."""
+
+
+@dataclass
+class House:
+    """Opened once for a server."""
+
+    braid: Braid
+    policy: Policy
+    audit: Audit
+    desk: Desk
+    access: Access | None
+    callers: Callers
+    budgets: Budgets = field(default_factory=Budgets)
+
+    @classmethod
+    def of(cls, braid: Braid, callers: Callers, policy: Policy | None = None, access: Access | None = None) -> House:
+        """A house that does its own work on this braid."""
+        policy = policy or Policy.default()
+        audit = Audit(braid)
+        return cls(braid, policy, audit, Desk(braid, policy, access=access, audit=audit), access, callers)
+
+
+@dataclass
+class Work:
+    """One call: who made it, what it turned out to be about, and how to end it before its time."""
+
+    house: House
+    caller: Caller
+    about: Callable[[Log], None]
+    cancelling: list[Callable[[], None]] = field(default_factory=list)
+
+    def log(self, name: str) -> Log:
+        """The log or fork of that name."""
+        if is_system(name):
+            raise NotPermitted(f"{name!r} is a system log, and not for agents: `list_logs` shows what is")
+        found = self.caller.braid.log(name)
+        self.about(found)
+        return found
+
+    def own_fork(self, name: str, to: str) -> tuple[Log, Info]:
+        """A fork that this very agent made."""
+        found = self.log(name)
+        info = found.info()
+        if info.kind == "root":
+            raise NotPermitted(f"{name!r} is a root, and agents do not {to} roots: `create_fork` of it, and use that")
+        if PROPOSAL_LABEL in info.labels:
+            raise NotPermitted(f"{name!r} carries a proposal and is nobody's to {to}: `create_fork` one of your own")
+        if info.labels.get(AGENT_LABEL) != self.caller.name or self.caller.principal not in ("", info.owner):
+            maker = info.labels.get(AGENT_LABEL) or info.owner or "somebody else"
+            raise NotPermitted(
+                f"{name!r} was made by {maker!r}, and you are {self.caller.name!r}: agents {to} forks of their own "
+                "only, so `create_fork` one"
+            )
+        return found, info
+
+    def limits_for(self, log: Log) -> tuple[str, Rule]:
+        """The root that a log goes back to, and what holds for agents' forks of that: forks of forks count with it, or
+        there would be no end of them."""
+        root = log.lineage()[-1].name
+        return root, self.house.policy.rule(root)
+
+    def parent_of(self, info: Info) -> str:
+        """What a fork was made of, whose rules hold for it."""
+        if info.parent is None:
+            raise InvalidArgument(f"{info.name!r} has no parent any more: squash it, and fork what you need anew")
+        return info.parent

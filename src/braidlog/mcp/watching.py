@@ -1,0 +1,66 @@
+"""Logs that somebody listens to: a watcher waits for records, and says that there are some. What they are is read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from mcp.server.subscriptions import ResourceUpdated, SubscriptionBus
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from braidlog import Log, limits
+from braidlog.errors import Blocked, BraidError
+from braidlog.mcp.resources import tail_uri
+
+
+class Watchers:
+    """Of one server. They speak on its bus, which its listeners hear."""
+
+    def __init__(self, bus: SubscriptionBus) -> None:
+        self._bus = bus
+        self._threads = anyio.CapacityLimiter(limits.MCP_WATCHED_LOGS_MAX)
+        self._watched = 0
+
+    @asynccontextmanager
+    async def watching(self, logs: Sequence[Log]) -> AsyncIterator[None]:
+        """Watch these logs while this lasts."""
+        if self._watched + len(logs) > limits.MCP_WATCHED_LOGS_MAX:
+            raise MCPError(
+                INTERNAL_ERROR, f"{limits.MCP_WATCHED_LOGS_MAX} logs are listened to already: try again later"
+            )
+        self._watched += len(logs)
+        try:
+            async with anyio.create_task_group() as group:
+                for log in logs:
+                    group.start_soon(self._watch, log)
+                yield
+                group.cancel_scope.cancel()
+        finally:
+            self._watched -= len(logs)
+
+    async def _watch(self, log: Log) -> None:
+        seen = -1
+        while True:
+            try:
+                end = await anyio.to_thread.run_sync(_grown, log, seen, limiter=self._threads, abandon_on_cancel=True)
+            except BraidError:
+                await self._bus.publish(ResourceUpdated(tail_uri(log.name)))  # who reads it now is told how it ended
+                return
+            if seen not in (-1, end):
+                await self._bus.publish(ResourceUpdated(tail_uri(log.name)))
+                await anyio.sleep(limits.MCP_WATCH_PAUSE_S)
+            seen = end
+
+
+def _grown(log: Log, seen: int) -> int:
+    """Where the log ends, once that is not where it was, or after a while."""
+    if seen < 0:
+        return log.tail()
+    try:
+        log.read(seen, max_records=1, wait=limits.MCP_WATCH_S)
+    except Blocked:
+        pass  # there is something, and a hold hides it
+    return log.tail()
