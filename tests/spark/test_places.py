@@ -106,7 +106,9 @@ def run(how: str, environment: dict[str, str], folder: Path) -> None:
     script.write_text(SCRIPT.format(settings=SETTINGS))
     done = subprocess.run(
         [sys.executable, str(script), how, str(folder / "logs.braid"), str(folder / "checkpoint")],
-        env=os.environ | environment | {"SPARK_HOME": str(Path(pyspark.__file__).parent)},
+        env=os.environ
+        | environment
+        | {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_WORKER_DIR": str(folder)},
         cwd=folder,
         capture_output=True,
         text=True,
