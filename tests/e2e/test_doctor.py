@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import braidlog
-from braidlog import errors, limits
+from braidlog import bulk, errors, limits
 from braidlog.cli import exit_codes
 from braidlog.embedded.doctor import Finding, Report, examine
 from braidlog.embedded.writer import Snapshot, Writer, load_snapshot
@@ -65,6 +66,20 @@ def look(place: Path) -> Report:
     report = examine(place)
     assert contents(place) == before
     return report
+
+
+def test_what_may_yet_be_published_is_no_damage(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "logs") as braid:
+        log = braid.create("orders")
+        uploads = [log.upload(), log.upload()]
+        for upload in uploads:
+            with bulk.ObjectWriter(upload) as writer:
+                writer.add(pa.table({"value": [b"a", b"b"]}))
+        log.publish(writer.close())
+    report = look(tmp_path / "logs")
+    assert report.healthy
+    [note] = [finding for finding in report.findings if finding.where.endswith(".arrow")]
+    assert note.problem == "a client wrote it, or is at it, and may yet publish it"
 
 
 def flip(path: Path, offset: int) -> None:

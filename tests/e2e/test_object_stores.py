@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import Result
 
 import braidlog
-from braidlog import Log, errors, limits
+from braidlog import Log, bulk, errors, limits
 from braidlog.cli import exit_codes
 from braidlog.client.opening import write_directory
 from braidlog.embedded.doctor import examine
@@ -79,6 +80,25 @@ def test_a_directory_remembers_where_its_objects_are(tmp_path: Path, url: str) -
     with braidlog.open(tmp_path / "logs", read_only=True) as braid:
         assert content(braid.log("orders")) == expected
         assert str(braid.log("orders").plan().objects).endswith("&timeout=20")
+
+
+def test_clients_write_objects_to_the_store_themselves(tmp_path: Path, url: str) -> None:
+    with braidlog.open(tmp_path / "logs", objects=url) as braid:
+        log = braid.create("orders")
+        sooner, later = log.upload(), log.upload()
+        assert sooner.objects == url
+        told = []
+        for upload, first in ((sooner, 0), (later, 100)):
+            with bulk.ObjectWriter(upload, block_bytes=1_000, object_bytes=1_500) as writer:
+                writer.add(pa.table({"value": numbered(100, first)}))
+            told.append(writer.close())
+        assert len(told[0]) > 1
+        assert log.publish(told[0]) == range(100)
+        assert content(log) == fetched(log) == numbered(100)
+        log.discard(later)
+        assert Upkeep(writer_of(braid)).sweep()
+        assert set(open_store(url).list()) == {uploaded.object for uploaded in told[0]}
+        assert content(log) == numbered(100)
 
 
 def test_another_store_is_refused(tmp_path: Path, url: str, seaweed: Seaweed, prefix: str) -> None:

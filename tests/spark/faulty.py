@@ -55,7 +55,7 @@ class _Faults:
         except FileNotFoundError:
             return
         if wanted == f"sometimes-{step}":
-            if random.random() < 0.3:
+            if random.random() < 0.2:
                 raise RuntimeError(f"struck at random: {step}")
             return
         if wanted != step:

@@ -15,8 +15,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.spark import faulty
-from tests.spark.conftest import PATIENCE_S, SETTINGS
+from tests.spark.conftest import SETTINGS
 from tests.spark.test_sink_stream import committed, numbers
+
+PATIENCE_S = 240.0  # of a machine that has much else to do; seconds, else
 
 
 def main(folder: Path, batches: int, step: str) -> None:

@@ -300,7 +300,7 @@ def test_a_fork_that_was_promoted_says_where_to_go_on(spark: SparkSession, order
         write(numbered(spark, 3, 1), orders, "try", txnAppId="etl", txnVersion=1)
         fork.promote()
     with pytest.raises(Exception, match=r"promoted into 'orders'.*same checkpoint"):
-        write(numbered(spark, 3, 1), orders, "try", txnAppId="etl", txnVersion=1)
+        write(numbered(spark, 3, 1), orders, "try", txnAppId="etl", txnVersion=1, createLog=True)
     write(numbered(spark, 3, 1), orders, "try", txnAppId="etl", txnVersion=1, onForkEnd="continue")
     assert values(orders) == expected(3)
     write(numbered(spark, 2, 1), orders, "try", txnAppId="etl", txnVersion=2, onForkEnd="continue")

@@ -16,8 +16,8 @@ from tests.spark.conftest import ROOT
 from tests.spark.test_sink import swept
 from tests.spark.test_sink_stream import ROWS, batch, committed
 
-BATCHES = 3  # that a driver gets to, about
-DRIVER_S = 240.0
+BATCHES = 2  # that a driver gets to, about
+DRIVER_S = 600.0
 
 
 def drive(folder: Path, environment: dict[str, str], batches: int, step: str, ends: int) -> None:

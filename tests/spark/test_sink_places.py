@@ -16,7 +16,7 @@ import braidlog
 from braidlog import Log
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, Locked, NotFound, OutcomeUnknown, Unavailable
-from braidlog.spark import reaching, register
+from braidlog.spark import reaching
 from braidlog.spark.binding import Patience, Written, bind
 from braidlog.spark.options import Place
 from braidlog.spark.reaching import Reach
@@ -62,11 +62,14 @@ def store(log: Log, *values: bytes, ttl: float = 3600.0) -> Written:
 def test_several_writes_take_turns_on_a_directory_that_nobody_holds(spark: SparkSession, directory: str) -> None:
     with braidlog.open(directory) as braid:
         braid.create("orders")
-    register(spark)  # Spark itself does not find a format for several threads at once, the first time
+
+    def one() -> None:
+        spark.createDataFrame([], "nothing int")  # so that the session is this thread's: else Spark finds no format
+        write(numbered(spark, 100, 3), directory)
+
     with ThreadPoolExecutor(4) as threads:
-        writes = [threads.submit(write, numbered(spark, 100, 3), directory) for _ in range(4)]
-        for one in writes:
-            one.result()
+        for written in [threads.submit(one) for _ in range(4)]:
+            written.result()
     with braidlog.open(directory) as braid:
         assert read(braid) == expected(100) * 4  # each of them whole
 

@@ -22,6 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from braidlog import limits
 from braidlog.bulk import ObjectWriter
 from braidlog.client.braid import Braid
 from braidlog.client.log import Log
@@ -30,7 +31,7 @@ from braidlog.facts import Upload
 from braidlog.spark import binding, sink_columns, sink_options
 from braidlog.spark.binding import Patience, Written
 from braidlog.spark.errors import told
-from braidlog.spark.reaching import Reach
+from braidlog.spark.reaching import INTERRUPTED, Reach
 from braidlog.spark.sessions import settled
 from braidlog.spark.sink_options import SinkOptions
 
@@ -80,22 +81,26 @@ class _Sink:
     def of(cls, given: Mapping[str, str], schema: StructType, *, streaming: bool) -> _Sink:
         options = sink_options.parse(given, os.environ, streaming=streaming)
         sink = cls(options, sink_columns.checked(schema), Reach(settled(options.place)))
-        sink.prepare()
+        if streaming:  # this may be a commit, which is more patient: it waits itself for what cannot be reached now
+            with contextlib.suppress(*INTERRUPTED):
+                sink.prepare(0.0)
+        else:
+            sink.prepare(limits.SPARK_REACH_S)
         return sink
 
-    def prepare(self) -> None:
+    def prepare(self, patience_s: float) -> None:
         """See that the log is there. A stream asks with each batch, so what was found once is believed."""
         key = (self.reach, self.options.log)
         if key in _found:
             return
-        self.reach.insist(self._see, create=self.options.create_log)
+        self.reach.insist(self._see, patience_s, create=self.options.create_log)
         _found.add(key)
 
     def _see(self, braid: Braid) -> None:
         try:
             self.log(braid)
-        except NotFound:
-            if not self.options.create_log:
+        except NotFound as error:
+            if error.into or not self.options.create_log:
                 raise
             with contextlib.suppress(AlreadyExists):
                 braid.create(self.options.log)
