@@ -288,7 +288,7 @@ def test_a_pipeline_is_one_command(directory: str, tmp_path: Path, spark_environ
     """In a process of its own, with a Spark of its own, on a directory that is not there yet."""
     command = [sys.executable, "-m", "apps.pipelines.fraud", "--url", directory, "--events", "200", "--seed", "1"]
     environment = spark_environment | {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "true" in done.stdout
     with braidlog.open(directory) as braid:
