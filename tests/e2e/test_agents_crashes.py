@@ -13,7 +13,7 @@ import braidlog
 from braidlog import limits
 from braidlog.agents import Desk, Proposal, Registry, is_system
 from braidlog.agents.names import PROPOSAL_LABEL
-from braidlog.errors import BraidError
+from braidlog.errors import BraidError, ConditionFailed
 from tests.e2e.agents_stage import CHECK, Killed, desk_on, dying, paused
 from tests.e2e.conformance import MemorySite, values
 
@@ -170,6 +170,28 @@ def test_a_rejection_is_completed_wherever_the_desk_dies(tmp_path: Path) -> None
         done = desk_on(stage.braid, stage.site.clock).get(id)
         assert done.state == "rejected"
         stage.check_end(done)
+        stage.site.close()
+        return dead()
+
+    every_death(run)
+
+
+def test_what_is_proposed_again_takes_the_place_of_the_former_wherever_the_desk_dies(tmp_path: Path) -> None:
+    def run(changes: int, after: bool) -> bool:
+        stage = Stage(tmp_path)
+        former = desk_on(stage.braid, stage.site.clock).propose("orders.bob.1", agent="bob").id
+        stage.fork.append(b"own 4")
+        desk, dead = stage.doomed(changes, after=after)
+        with contextlib.suppress(Killed):
+            desk.propose("orders.bob.1", agent="bob")
+        later = stage.next_desk()
+        later.tend()
+        states = [one.state for one in later.list()]
+        assert states in (["waiting"], ["superseded", "waiting"])
+        if len(states) == 2:
+            with pytest.raises(ConditionFailed):
+                later.reject(former, "ann", "it was the former that she saw")
+        assert stage.fork.info().own == 4
         stage.site.close()
         return dead()
 

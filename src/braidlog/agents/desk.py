@@ -110,13 +110,11 @@ class Desk:
         with self._audit.call(agent, "propose", {"fork": found.name, "title": title}, changes=True) as call:
             call.about(found)
             wanted = self._new(found, agent, title, note)
-            former = self._ledger.propose(wanted)
-            for one in former:
-                if one.own != wanted.own:
-                    self._ledger.note(one, p.Ended, state="superseded", reason=f"proposed again as {wanted.id}")
-                    self._carrier.carry(one.id)
-            same = next((one for one in former if one.own == wanted.own), None)
-            return _entered(call, self._carry(wanted.id) if same is None else same)
+            same = self._ledger.propose(wanted)
+            if same is not None:
+                return _entered(call, same)
+            self._supersede()
+            return _entered(call, self._carry(wanted.id))
 
     def _new(self, fork: Log, agent: str, title: str, note: str) -> Proposal:
         info = fork.info()
@@ -304,7 +302,16 @@ class Desk:
         self._go_on()
         self._end_holds()
 
+    def _supersede(self) -> None:
+        """Of the proposals of one fork only the last is open: else to decide about the others would squash it."""
+        last = {one.fork_id: one.id for one in self._ledger.all() if one.open}
+        for one in self._ledger.all():
+            if one.replaceable and last.get(one.fork_id, one.id) != one.id:
+                self._ledger.note(one, p.Ended, state="superseded", reason=f"proposed again as {last[one.fork_id]}")
+                self._carrier.carry(one.id)
+
     def _go_on(self) -> None:
+        self._supersede()
         for proposal in self._ledger.all():
             if proposal.tidied:
                 continue

@@ -42,17 +42,18 @@ class Ledger:
             self._catch_up()
             return self._found(id)
 
-    def propose(self, proposal: Proposal) -> list[Proposal]:
-        """Enter a proposal, unless the same records of the same fork are proposed already. Answers which proposals of
-        that fork were open. ConditionFailed while one of them is carried out: it may be promoted right now."""
-        former: list[Proposal] = []
+    def propose(self, proposal: Proposal) -> Proposal | None:
+        """Enter a proposal, unless the same records of the same fork are proposed already: that one is answered then.
+        ConditionFailed while another of the fork is carried out: it may be promoted right now."""
+        same: list[Proposal] = []
 
         def event() -> AnyEvent | None:
-            former[:] = [one for one in self._known.values() if one.open and one.fork_id == proposal.fork_id]
-            if any(one.own == proposal.own for one in former):
+            former = [one for one in self._known.values() if one.open and one.fork_id == proposal.fork_id]
+            same[:] = [one for one in former if one.own == proposal.own]
+            if same:
                 return None
             for one in former:
-                if one.direct or one.state == "approving":
+                if not one.replaceable:
                     raise ConditionFailed(
                         f"{one.fork!r} is being promoted with {one.own} records, as proposal {one.id}: look again in a "
                         "moment"
@@ -60,7 +61,7 @@ class Ledger:
             return self._made(p.Proposed, proposal.id, proposal=proposal)
 
         self._write(event)
-        return former
+        return same[0] if same else None
 
     def enter(self, id: str, decide: Callable[[Proposal], tuple[type[p.Event], dict[str, object]] | None]) -> Proposal:
         """Enter what happens to a proposal, decided on what it is now: a kind of event with its fields, or nothing."""

@@ -87,6 +87,11 @@ class Proposal(Struct, frozen=True, kw_only=True):
         return self.state in OPEN
 
     @property
+    def replaceable(self) -> bool:
+        """Whether another proposal of the same fork may take its place: not if it may be promoted at any moment."""
+        return self.state == "waiting" or (self.state == "validating" and self.rule.promotion == "review")
+
+    @property
     def proposed(self) -> datetime:
         """When it was proposed."""
         return moment_of(self.proposed_us)
@@ -216,7 +221,7 @@ def _after(before: Proposal, event: AnyEvent) -> Proposal:
             return structs.replace(before, fresh_id=None, rechecked=False, attempts=before.attempts + 1)
         case Rechecked() if before.state == "approving":
             return structs.replace(before, rechecks=event.findings, rechecked=True)
-        case Ended() if before.open or (event.state == "promoted" and before.state == "failed"):
+        case Ended() if before.open or event.state == "promoted":
             return _ended(before, event)
         case Tidied() if not before.open:
             return structs.replace(before, tidied=True)
