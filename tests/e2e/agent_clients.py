@@ -86,11 +86,14 @@ async def agent_in(house: House, *, read_only: bool = False, tools: tuple[str, .
 def with_agent(braid: braidlog.Braid, do: Callable[[Agent], Awaitable[None]], policy: str = "", **options: Any) -> None:
     """Let an agent do something, within its time."""
 
+    house = house_of(braid, policy=policy)
+
     async def run() -> None:
-        async with asyncio.timeout(DEADLINE_S), agent_in(house_of(braid, policy=policy), **options) as agent:
+        async with asyncio.timeout(DEADLINE_S), agent_in(house, **options) as agent:
             await do(agent)
 
     asyncio.run(run())
+    house.audit.flush()  # as a server does when it ends: entries of calls that only read come a moment later
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -655,11 +655,8 @@ def test_every_call_is_entered_with_how_it_ended(braid: braidlog.Braid) -> None:
 
 def test_a_change_that_cannot_be_entered_is_told(braid: braidlog.Braid) -> None:
     async def work(agent: Agent) -> None:
+        await agent.fork()
         braid.drop("braidlog.audit")
         assert "audit log" in await agent.refused("create_fork", log="orders")
 
-    async def first(agent: Agent) -> None:
-        await agent.fork()
-        await work(agent)
-
-    with_agent(braid, first)
+    with_agent(braid, work)
