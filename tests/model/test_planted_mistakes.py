@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+import msgspec
 import pytest
 
 from braidlog import limits
@@ -211,7 +212,12 @@ def an_upload_outlives_its_publication(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def an_object_is_published_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     right = uploads.Uploads.check
-    monkeypatch.setattr(uploads.Uploads, "check", lambda self, command, _: right(self, command, ()))
+
+    def wrong(self: uploads.Uploads, command: c.Publish, registered: Container[str]) -> None:
+        once = {uploaded.object: uploaded for uploaded in command.objects}
+        right(self, msgspec.structs.replace(command, objects=list(once.values())), registered)
+
+    monkeypatch.setattr(uploads.Uploads, "check", wrong)
 
 
 def a_publication_counts_its_first_block_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,15 +218,17 @@ class World:
         records: list[int] = []
         for name, blocks in more["objects"]:
             described: list[UploadedBlock] = []
-            free = name not in self.objects
+            stood = self.objects.get(name)
             for offset, times in enumerate(blocks):
-                rows = list(range(self.records_made, self.records_made + len(times)))
-                self.records_made += len(times)
-                self.times.update(zip(rows, times, strict=True))
+                rows = [] if stood is None else stood.get(offset, [])
+                if len(rows) != len(times):
+                    rows = list(range(self.records_made, self.records_made + len(times)))
+                    self.records_made += len(times)
+                    self.times.update(zip(rows, times, strict=True))
                 records += rows
                 size = len(rows) * self.record_size
                 described.append(UploadedBlock(offset, 1, 2, len(rows), size, min(times), max(times)))
-                if free:
+                if stood is None:
                     self.objects.setdefault(name, {})[offset] = rows
             made.append(UploadedObject(name, len(blocks), 3, described))
         command = c.Publish(

@@ -42,7 +42,7 @@ POSITIONED_SCHEMA: Final = SCHEMA.insert(0, pa.field("position", pa.int64(), nul
 # Values from here on are joined by Python, whose allocator keeps the memory of a few MiB while Arrow's returns it.
 _LARGE_VALUE_BYTES: Final = 2048
 
-_NO_HEADER: Final = pa.array([], _HEADERS.value_type)
+_NO_HEADER: Final = pa.nulls(0, _HEADERS.value_type)  # pa.array would import pandas where it is installed
 
 
 class Batch(msgspec.Struct, array_like=True):
