@@ -233,12 +233,17 @@ def test_a_fork_that_was_promoted_before_its_answer_came_may_have_the_batch(
         assert read(braid) == [b"x"]
 
 
-def test_a_lower_number_is_done_only_for_those_who_number_their_writes_themselves(directory: str) -> None:
+def test_a_lower_number_is_done_only_for_those_who_number_their_writes_themselves(
+    directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with braidlog.open(directory) as braid:
         log = braid.create("orders")
         reach = Reach(Place(directory))
         assert bind(reach, [store(log, b"a")], "w", 7, BRIEFLY, skip_lower=False)
         assert not bind(reach, [store(log, b"a")], "w", 7, BRIEFLY, skip_lower=False)
+        assert not caplog.messages
+        assert not bind(reach, [store(log, b"a", b"b")], "w", 7, BRIEFLY, skip_lower=False)
+        assert "had 1 records when log 'orders' took it, and has 2 now" in caplog.text
         assert not bind(reach, [store(log, b"b")], "w", 6, BRIEFLY)
         with pytest.raises(ConditionFailed, match=r"batch 6 was not written.*another driver.*new checkpoint"):
             bind(reach, [store(log, b"b")], "w", 6, BRIEFLY, skip_lower=False)

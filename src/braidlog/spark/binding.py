@@ -135,6 +135,8 @@ class _Attempt:
                     wait=None if brief or blocked_until is None else max(blocked_until - time.monotonic(), 0.0),
                 )
                 repeated = positions is not None and positions.start < before
+                if positions is not None and repeated:
+                    self._compare(len(positions))
             except ConditionFailed as error:
                 if error.sequence is None:
                     raise self._refused(error) from None
@@ -159,6 +161,15 @@ class _Attempt:
                 f"objects with {blocks:,} blocks, and one commit takes {limits.PUBLISH_UPLOADS_MAX:,}, "
                 f"{limits.PUBLISH_OBJECTS_MAX:,} and {limits.PUBLISH_BLOCKS_MAX:,}; give it fewer partitions "
                 "(df.coalesce), larger blocks (option blockBytes), or write less at once"
+            )
+
+    def _compare(self, written: int) -> None:
+        """The first one stays, as a query may choose its rows by chance; but whoever lost some can find out why."""
+        records = sum(block.count for uploaded in self.objects for block in uploaded.blocks)
+        if records != written:
+            _log.warning(
+                "write %d of %r had %d records when log %r took it, and has %d now, which are not written",
+                *(self.sequence, self.writer, written, self.log, records),
             )
 
     def _overtaken(self, last: int) -> ConditionFailed:
