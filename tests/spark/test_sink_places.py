@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import braidlog
-from braidlog import Log
+from braidlog import Log, limits
 from braidlog.bulk import ObjectWriter
-from braidlog.errors import ConditionFailed, Gone, Locked, NotFound, OutcomeUnknown, Unavailable
+from braidlog.errors import ConditionFailed, Gone, InvalidArgument, Locked, NotFound, OutcomeUnknown, Unavailable
 from braidlog.spark import reaching
-from braidlog.spark.binding import Patience, Written, bind
+from braidlog.spark.binding import Patience, Written, bind, discard_all
 from braidlog.spark.options import Place
 from braidlog.spark.reaching import Reach
 from braidlog.testing import Cluster
@@ -214,3 +214,64 @@ def test_a_fork_that_ended_since_its_tasks_began_is_told(directory: str) -> None
         with pytest.raises(ConditionFailed, match=r"promoted while.*run it again"):
             bind(Reach(Place(directory)), [parts[0], store(log, b"z")], "w", 1, BRIEFLY)
         assert log.tail() == 0
+
+
+def test_a_fork_that_was_promoted_before_its_answer_came_may_have_the_batch(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with braidlog.open(directory) as braid:
+        log = braid.create("orders")
+        fork = log.cfork("try", promotable=True)
+        part = store(fork, b"x")
+        published = Log.publish
+
+        def cut(self: Log, *args: Any, **kwargs: Any) -> range | None:
+            published(self, *args, **kwargs)
+            fork.promote()
+            raise OutcomeUnknown("the answer was lost")
+
+        monkeypatch.setattr(Log, "publish", cut)
+        with pytest.raises(OutcomeUnknown, match=r"before its end is unknown.*txnAppId.*'onForkEnd'"):
+            bind(Reach(Place(directory)), [part], "w", 1, PATIENTLY)
+        assert read(braid) == [b"x"]
+
+
+def test_a_lower_number_is_done_only_for_those_who_number_their_writes_themselves(
+    directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with braidlog.open(directory) as braid:
+        log = braid.create("orders")
+        reach = Reach(Place(directory))
+        assert bind(reach, [store(log, b"a")], "w", 7, BRIEFLY, skip_lower=False)
+        assert not bind(reach, [store(log, b"a")], "w", 7, BRIEFLY, skip_lower=False)
+        assert not caplog.messages
+        assert not bind(reach, [store(log, b"a", b"b")], "w", 7, BRIEFLY, skip_lower=False)
+        assert "had 1 records when log 'orders' took it, and has 2 now" in caplog.text
+        assert not bind(reach, [store(log, b"b")], "w", 6, BRIEFLY)
+        with pytest.raises(ConditionFailed, match=r"batch 6 was not written.*another driver.*new checkpoint"):
+            bind(reach, [store(log, b"b")], "w", 6, BRIEFLY, skip_lower=False)
+        assert read(braid) == [b"a"]
+
+
+def test_too_much_for_one_commit_is_told_in_words_of_spark(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with braidlog.open(directory) as braid:
+        log = braid.create("orders")
+        parts = [store(log, b"a"), store(log, b"b")]
+        for limit in ("PUBLISH_UPLOADS_MAX", "PUBLISH_OBJECTS_MAX", "PUBLISH_BLOCKS_MAX"):
+            with monkeypatch.context() as patched:
+                patched.setattr(limits, limit, 1)
+                with pytest.raises(InvalidArgument, match=r"2 tasks stored 2 objects with 2 blocks.*df\.coalesce"):
+                    bind(Reach(Place(directory)), parts, "w", 1, BRIEFLY)
+
+
+def test_many_uploads_are_let_go_of_for_a_moment_only(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with braidlog.open(directory) as braid:
+        log = braid.create("orders")
+        uploads = [log.upload() for _ in range(3)]
+        living = writer_of(braid).forest.space.uploads.by_epoch
+        with monkeypatch.context() as patched:
+            patched.setattr(limits, "SPARK_ABORT_S", 0.0)
+            discard_all(Reach(Place(directory)), uploads)
+        assert len(living) == 3
+        discard_all(Reach(Place(directory)), uploads)
+        assert not living

@@ -92,6 +92,20 @@ def test_a_query_that_begins_anew_writes_anew(session: SparkSession, directory: 
     assert values(directory) == batch(0) * 2
 
 
+def test_a_checkpoint_that_is_an_older_copy_is_refused(
+    session: SparkSession, directory: str, checkpoint: str, tmp_path: Path
+) -> None:
+    df = numbers(session)
+    run(df, directory, checkpoint)
+    older = tmp_path / "older"
+    shutil.copytree(checkpoint, older)
+    for _ in range(2):
+        run(df, directory, checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"batch 1 was not written.*has written batch 2"):
+        run(df, directory, str(older))
+    assert values(directory) == [value for number in range(3) for value in batch(number)]
+
+
 def test_batches_of_a_fork_that_was_promoted_are_known_to_its_parent(
     session: SparkSession, directory: str, checkpoint: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import braidlog
 from braidlog import bulk, limits
 from braidlog.bulk import writing
 from braidlog.errors import InvalidArgument, Unavailable
@@ -188,6 +189,8 @@ def _with(**columns: Any) -> pa.Table:
         (_with(headers=pa.array([[{"name": "n" * 2000, "value": b""}], []], HEADERS)), "row 2: a header's name has"),
         (pa.table({"value": [b"", bytes(limits.RECORD_BYTES_MAX + 1)]}), "row 3 has 16,777,217 bytes"),
         (_with(timestamp=pa.array([0, -(2**63)], pa.int64())), "row 3: no timestamp is so early"),
+        (_with(timestamp=pa.array([0, 2**60], pa.timestamp("s"))), "row 3: no timestamp is so late"),
+        (_with(timestamp=pa.array([-(2**60), 0], pa.timestamp("ms"))), "row 2: no timestamp is so early"),
     ],
 )
 def test_what_is_no_record_is_refused_with_its_row_and_nothing_is_taken(
@@ -272,8 +275,23 @@ def test_it_closes_once_and_says_the_same_again(upload: Upload) -> None:
     with pytest.raises(InvalidArgument, match="was closed"):
         writer.add(pa.table({"value": [b"x"]}))
     assert pickle.loads(pickle.dumps((upload, objects))) == (upload, objects)
-    writer.abort()
-    assert not list(Path(upload.objects).iterdir())
+
+
+def test_what_was_told_of_may_be_published_and_is_not_aborted(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path) as braid:
+        log = braid.create("log")
+
+        def fail() -> None:
+            with bulk.ObjectWriter(log.upload()) as writer:
+                writer.add(pa.table({"value": [b"x"]}))
+                log.publish(writer.close())
+                writer.abort()
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail()
+    with braidlog.open(tmp_path) as braid:
+        assert braid.log("log")[0].value == b"x"
 
 
 def test_a_writer_without_records_stores_nothing(upload: Upload) -> None:
@@ -295,6 +313,29 @@ def test_what_a_full_disk_refused_is_kept_and_stored_later(upload: Upload, monke
     assert [row[0] for row in read_back(upload, writer.close())] == [b"x"]
 
 
+def test_half_of_an_addition_is_not_published(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = FileStore.put
+    puts = 0
+
+    def full(store: FileStore, name: str, data: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts > 1:
+            raise OSError(errno.ENOSPC, "no space left")
+        right(store, name, data)
+
+    writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=100)
+    monkeypatch.setattr(FileStore, "put", full)
+    with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
+        writer.add(pa.table({"value": [bytes(200)] * 3}))
+    monkeypatch.setattr(FileStore, "put", right)
+    for go_on in (writer.close, lambda: writer.add(pa.table({"value": [b"x"]}))):
+        with pytest.raises(InvalidArgument, match="another one"):
+            go_on()
+    writer.abort()
+    assert not list(Path(upload.objects).iterdir())
+
+
 def test_a_folder_of_another_machine_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="not there on this machine"):
         bulk.ObjectWriter(upload_to(tmp_path / "elsewhere"))
@@ -304,6 +345,11 @@ def test_a_folder_of_another_machine_is_told_apart(tmp_path: Path) -> None:
 def test_sizes_are_within_bounds(upload: Upload, options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         bulk.ObjectWriter(upload, **options)
+
+
+def test_the_default_timestamp_fits(upload: Upload) -> None:
+    with pytest.raises(InvalidArgument, match="64 bits"):
+        bulk.ObjectWriter(upload, timestamp=2**63)
 
 
 def test_only_arrow_is_added(upload: Upload) -> None:

@@ -56,6 +56,17 @@ def test_of_a_logs_writers_the_longest_silent_is_forgotten_first(monkeypatch: py
     assert isinstance(forest.apply(append(writer="a", sequence=1)), ConditionFailed)
 
 
+def test_what_a_writer_did_on_a_promoted_fork_is_the_latest_that_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRITERS_PER_LOG_MAX", 2)
+    forest = planted(
+        append(writer="a", sequence=1), append(writer="b", sequence=1), c.CFork(1, "f", 0, promotable=True)
+    )
+    forest.apply(c.Append(2, 1, 1, 0, 0, b"-", writer="a", sequence=2))
+    forest.apply(c.Promote(2))
+    forest.apply(append(writer="c", sequence=1))
+    assert list(forest.logs[1].writers) == ["a", "c"]
+
+
 def test_a_writer_that_goes_back_is_told_where_it_is() -> None:
     forest = planted(append(writer="a", sequence=5))
     refused = forest.apply(append(writer="a", sequence=4))

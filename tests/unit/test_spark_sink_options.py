@@ -60,6 +60,7 @@ def test_what_spark_puts_into_the_options_is_none_of_our_business() -> None:
         ({"uploadTtl": "soon"}, "seconds"),
         ({"uploadTtl": "1e9"}, "seconds"),
         ({"uploadTtl": "999999999"}, "at most 604800 seconds"),
+        ({"blockBytes": "67108865"}, "at most 67108864"),
         ({"blockBytes": "0"}, "from 1 on"),
         ({"onForkEnd": "explode"}, "fail or continue"),
         ({"log": ""}, "say which log"),

@@ -67,8 +67,9 @@ class Flush:
 
     @property
     def inline(self) -> bool:
-        """Whether it needs no object."""
-        return self.size <= limits.INLINE_BYTES_MAX and all(item.columns is None for item in self.items)
+        """Whether it needs no object. Only appends have bytes for one, however large a publication is."""
+        appended = sum(item.size for item in self.items if isinstance(item.command, c.Append))
+        return appended <= limits.INLINE_BYTES_MAX and all(item.columns is None for item in self.items)
 
     def commands(self) -> list[c.Command]:
         """What is to be bound."""

@@ -25,7 +25,8 @@ _TEXTS: Final = (
     *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
 )
-_LEAST_TIMESTAMP: Final = -(2**63) + 1  # one less would not fit once it is negated
+_TIMESTAMP_MAX: Final = 2**63 - 1  # microseconds, before 1970 and after
+_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}  # in units that are longer
 
 Array: TypeAlias = pa.Array
 
@@ -77,10 +78,8 @@ def measure(batch: pa.RecordBatch, first_row: int) -> Measured:
             f"row {first_row + row} has {largest:,} bytes: a record has at most {limits.RECORD_BYTES_MAX:,}, key and "
             "headers included"
         )
-    if "timestamp" in batch.schema.names and (times := batch.column("timestamp").cast(pa.int64())):
-        least = pc.min(times).as_py()
-        if least is not None and least < _LEAST_TIMESTAMP:
-            raise InvalidArgument(f"row {first_row + pc.index(times, least).as_py()}: no timestamp is so early")
+    if "timestamp" in batch.schema.names:
+        _check_timestamps(batch.column("timestamp"), first_row)
     return Measured(_integers(pc.cumulative_sum(sizes)), _integers(pc.cumulative_sum(pc.add(sizes, ROW_BYTES))))
 
 
@@ -127,6 +126,16 @@ def _binary(column: Array) -> Array:
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
     return column.cast(pa.binary())
+
+
+def _check_timestamps(column: Array, first_row: int) -> None:
+    unit = column.type.unit if pa.types.is_timestamp(column.type) else "us"
+    most = _TIMESTAMP_MAX // _MICROSECONDS.get(unit, 1)
+    times = column.cast(pa.int64())
+    for found, far in zip(pc.min_max(times).values(), ("early", "late"), strict=True):
+        moment = found.as_py()
+        if moment is not None and not -most <= moment <= most:
+            raise InvalidArgument(f"row {first_row + pc.index(times, moment).as_py()}: no timestamp is so {far}")
 
 
 def _timestamps(column: Array, now_us: int) -> Array:

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from braidlog import limits
 from braidlog.bulk.columns import ROW_BYTES, Measured, check_schema, convert, measure
+from braidlog.client import arguments
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.facts import Upload, UploadedBlock, UploadedObject
 from braidlog.objects import format
 from braidlog.objects.locations import is_location, store_at
 from braidlog.objects.store import Store, object_name
-from braidlog.record import to_micros
 
 
 class ObjectWriter:
@@ -54,7 +54,7 @@ class ObjectWriter:
                 f"object_bytes must be between 1 and {limits.UPLOAD_OBJECT_BYTES_MAX:,}, not {object_bytes}"
             )
         self.upload = upload
-        self._timestamp = to_micros(timestamp) if isinstance(timestamp, datetime) else timestamp
+        self._timestamp = None if timestamp is None else arguments.moment(timestamp)
         self._block_bytes = block_bytes
         self._object_bytes = object_bytes
         self._store = _reachable(upload.objects)
@@ -86,13 +86,17 @@ class ObjectWriter:
         for chunk in chunks:  # all of it is looked at before any of it is taken
             measured.append(measure(chunk, row))
             row += chunk.num_rows
+        self._over = "cut off in the midst of an addition"  # as it stays, if this does not come to its end
         for chunk, measures in zip(chunks, measured, strict=True):
             self._take(chunk, measures, now_us)
+        self._over = ""
 
     def close(self) -> list[UploadedObject]:
         """Store what is left; what comes back is durable, and is for `Log.publish`. Once more, it is the same."""
-        if self._over == "aborted":
-            raise InvalidArgument("this writer was aborted: there is nothing to publish")
+        if self._over not in ("", "closed"):
+            raise InvalidArgument(
+                f"this writer was {self._over}, so there is nothing to publish: write all of it with another one"
+            )
         if not self._over:
             self._finish_block()
             self._finish_object()
@@ -101,17 +105,19 @@ class ObjectWriter:
         return list(self._stored)
 
     def abort(self) -> None:
-        """Delete what was stored, as far as the store can be reached: what stays is deleted when the upload is over."""
-        if self._over == "aborted":
+        """Delete what was stored, as far as the store can be reached: what stays is deleted when the upload is over.
+
+        What `close` told of is left alone, as it may be published by now: `Log.discard` knows whether it was.
+        """
+        if self._over in ("aborted", "closed"):
             return
-        store = self._store if not self._over else _reachable(self.upload.objects)
         self._over = "aborted"
         self._pieces, self._blocks = [], []
         for uploaded in self._stored:
             with contextlib.suppress(OSError):
-                store.delete(uploaded.object)
+                self._store.delete(uploaded.object)
         self._stored = []
-        store.close()
+        self._store.close()
 
     def __enter__(self) -> ObjectWriter:
         return self
@@ -153,7 +159,7 @@ class ObjectWriter:
             self._finish_object()
 
     def _finish_object(self) -> None:
-        """If it cannot be stored it is kept, and tried again with what comes next."""
+        """If it cannot be stored it is kept, and `close` tries again."""
         if not self._blocks:
             return
         name, made = self._put([block for block, _ in self._blocks])
@@ -177,9 +183,10 @@ class ObjectWriter:
             except FileExistsError:
                 continue
             except OSError as error:
+                then = "abort() and write all of it with another writer" if self._over else "close() again, or abort()"
                 raise Unavailable(
                     f"an object could not be stored at {self.upload.objects}: {error}; free some space or mend the "
-                    "store, then close() again, or abort()"
+                    f"store, then {then}"
                 ) from error
             return name, made
         raise Unavailable(f"no name is free at {self.upload.objects} for another object of upload {self.upload.epoch}")

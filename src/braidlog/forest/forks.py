@@ -237,6 +237,7 @@ def _carry_outcomes(forest: Forest, parent: Log, fork: Log, insertions: Insertio
     for name, writer in fork.writers.items():
         known = parent.writers.get(name)
         if known is None or known.sequence < writer.sequence:
+            parent.writers.pop(name, None)  # the latest writer stands last, and is forgotten last
             parent.writers[name] = writer
             writer.outcome.log = parent.id
     forest.trim_writers(parent)

@@ -145,11 +145,13 @@ class _Sink:
         """Leave to store objects. One that was given and not heard of ends by itself, so this is asked for again."""
         return self.reach.insist(lambda braid: self.log(braid).upload(ttl=self.options.upload_ttl_s))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], writer: str, sequence: int) -> None:
+    def commit(
+        self, messages: Sequence[WriterCommitMessage | None], writer: str, sequence: int, *, skip_lower: bool
+    ) -> None:
         parts = _written(messages)
         if parts:  # a batch without rows needs no mark: whenever it comes again, it is as good as new
             patience = Patience(self.options.commit_timeout_s, self.options.blocked_timeout_s)
-            binding.bind(self.reach, parts, writer, sequence, patience)
+            binding.bind(self.reach, parts, writer, sequence, patience, skip_lower=skip_lower)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         binding.discard_all(self.reach, [part.upload for part in _written(messages)])
@@ -170,7 +172,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
         with told():
-            self._sink.commit(messages, self._writer, self._sequence)
+            self._sink.commit(messages, self._writer, self._sequence, skip_lower=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when some task failed for good, or the commit did."""
@@ -194,7 +196,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with told():
             if query is None and _written(messages):
                 raise InvalidArgument("Spark did not tell which query this is: a repetition of it would not be known")
-            self._sink.commit(messages, f"spark:{query}", batchId)
+            self._sink.commit(messages, f"spark:{query}", batchId, skip_lower=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, when some task failed for good, or the commit did."""

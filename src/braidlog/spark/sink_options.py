@@ -62,7 +62,7 @@ def parse(options: Mapping[str, str], environment: Mapping[str, str], *, streami
         create_log=given.flag("createLog", default=False),
         txn=txn,
         upload_ttl_s=_ttl(given.seconds("uploadTtl")),
-        block_bytes=given.count("blockBytes") or limits.UPLOAD_BLOCK_BYTES,
+        block_bytes=_block_bytes(given.count("blockBytes")),
         blocked_timeout_s=given.seconds("blockedTimeout") or limits.SPARK_BLOCKED_TIMEOUT_S,
         commit_timeout_s=given.seconds("commitTimeout") or limits.SPARK_COMMIT_TIMEOUT_S,
         on_fork_end="continue" if given.choice("onForkEnd", "fail", "continue") == "continue" else "fail",
@@ -82,6 +82,12 @@ def _ttl(seconds: float | None) -> float:
     if seconds is not None and seconds > limits.UPLOAD_TTL_MAX_S:
         raise InvalidArgument(f"option uploadTtl is at most {limits.UPLOAD_TTL_MAX_S:g} seconds, not {seconds:g}")
     return seconds or limits.UPLOAD_TTL_S
+
+
+def _block_bytes(count: int | None) -> int:
+    if count is not None and count > limits.UPLOAD_BLOCK_BYTES_MAX:
+        raise InvalidArgument(f"option blockBytes is at most {limits.UPLOAD_BLOCK_BYTES_MAX}, not {count}")
+    return count or limits.UPLOAD_BLOCK_BYTES
 
 
 def _txn(app: str | None, version: str | None) -> tuple[str, int] | None:

@@ -58,6 +58,15 @@ def test_what_came_in_one_turn_leaves_together_and_inline_when_it_is_small() -> 
     assert gathering.bytes == 0
 
 
+def test_a_large_publication_needs_no_object_and_none_is_made() -> None:
+    gathering, told = Gathering(), Told()
+    gathering.add(Item(c.Publish(1, [], [1], 0, request=bytes(16)), LARGE + 1, lambda _: None))
+    gathering.add(told.item(1))
+    effect = only(gathering.go())
+    assert isinstance(effect, Bind)
+    assert [type(command) for command in effect.flush.commands()] == [c.Publish, c.Append]
+
+
 def test_while_enough_is_under_way_what_comes_gathers() -> None:
     gathering, told = Gathering(under_way_max=2), Told()
     for number in (1, 2):
