@@ -307,6 +307,44 @@ def test_another_braid_with_the_same_numbers_is_noticed(query: Callable[..., Que
     elsewhere.reader.stop()
 
 
+def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(orders: Log, directory: str, tmp_path: Path) -> None:
+    """The directory was made anew, or restored from a copy: the same name and number, and other records."""
+    orders.append_many([b"a", b"b", b"c"])
+    begun = Query(directory, startingOffsets="earliest")
+    begun.until(3)
+    begun.reader.stop()
+    with braidlog.open(tmp_path / "anew") as other:
+        anew = other.create("orders")
+        anew.append_many([b"x", b"y"])
+        told, skipping = (
+            Query(str(tmp_path / "anew"), begun.at, failOnDataLoss=str(fails).lower()) for fails in (True, False)
+        )
+        failed(told, "'orders' ends at 2", "up to position 3", "new checkpoint", "failOnDataLoss=false")
+        assert skipping.batch() == []
+        anew.append(b"z")
+        assert skipping.until(1) == named("orders", 2, b"z")
+        for query in (told, skipping):
+            query.reader.stop()
+
+
+def test_two_forks_that_became_one_log_go_on_where_the_first_of_them_was(
+    orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    first = orders.cfork("trial-1", promotable=True)
+    first.append(b"b")
+    following = query(log="trial-*", startingOffsets="earliest", onForkEnd="continue", maxOffsetsPerTrigger="1")
+    following.until(1)
+    first.promote()
+    second = orders.cfork("trial-2", promotable=True)
+    second.append(b"c")
+    at = json.loads(following.at)
+    at["logs"]["trial-2"] = {"id": second.id, "position": 3}
+    second.promote()
+    going_on = query(at=json.dumps(at), log="trial-*", onForkEnd="continue")
+    assert going_on.until(2) == named("orders", 1, b"b", b"c")
+
+
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:
     with pytest.raises(braidlog.errors.InvalidArgument, match="a stream has no end"):
         Query(directory, endingOffsets="latest")

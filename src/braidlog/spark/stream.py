@@ -139,7 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except Gone:
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
-                    found[heir[0]] = readable[heir[0]] = heir[1]
+                    into, goes_on = heir  # where another fork may have got to by the same way, but not as far
+                    found[into] = readable[into] = min(found.get(into, goes_on), goes_on)
                 continue
             if info.name != name:
                 raise InvalidArgument(
@@ -151,6 +152,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
                 found[name] = At(at.id, info.start)
                 skipping.add(name)
+            elif at.position > info.tail:
+                self._cut(name, at, info.tail)
+                found[name] = At(at.id, info.tail)
             else:
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
                 found[name] = At(at.id, max(at.position, target))
@@ -162,6 +166,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
         self._latest = Offset(readable)
         return Offset(found), skipping
+
+    def _cut(self, name: str, at: At, tail: int) -> None:
+        """A log has less than was read of it, and that does not happen to one: it is another of its name and number."""
+        what = (
+            f"log {name!r} ends at {tail}, but the query had read it up to position {at.position}: it was made anew, or "
+            "comes from an older copy"
+        )
+        if self._options.fail_on_data_loss:
+            raise InvalidArgument(f"{what}; begin with a new checkpoint, or go on at its end with failOnDataLoss=false")
+        _log.warning("%s; going on at its end, as failOnDataLoss=false says", what)
 
     def _info(self, log: Log) -> Info:
         """A follower that cannot follow for a moment tries again by itself, and so there is time for that."""
