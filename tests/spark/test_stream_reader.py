@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -307,8 +308,11 @@ def test_another_braid_with_the_same_numbers_is_noticed(query: Callable[..., Que
     elsewhere.reader.stop()
 
 
-def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(orders: Log, directory: str, tmp_path: Path) -> None:
+def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(
+    orders: Log, directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The directory was made anew, or restored from a copy: the same name and number, and other records."""
+    monkeypatch.setattr(limits, "SPARK_RETRY_S", 0.2)
     orders.append_many([b"a", b"b", b"c"])
     begun = Query(directory, startingOffsets="earliest")
     begun.until(3)
@@ -325,6 +329,21 @@ def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(orders: Log, dire
         assert skipping.until(1) == named("orders", 2, b"z")
         for query in (told, skipping):
             query.reader.stop()
+
+
+def test_whoever_is_asked_has_time_to_catch_up_with_the_checkpoint(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    following = query(startingOffsets="earliest")
+    following.until(1)
+    ahead = json.loads(following.at)
+    ahead["logs"]["orders"]["position"] = 2
+    late = threading.Timer(0.5, orders.append, [b"b"])
+    late.start()
+    again = query(at=json.dumps(ahead))
+    assert again.batch() == []
+    late.join()
+    orders.append(b"c")
+    assert again.until(1) == named("orders", 2, b"c")
 
 
 def test_two_forks_that_became_one_log_go_on_where_the_first_of_them_was(

@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = self._limited(begin, *self._advanced(begin), limit)
                 if found != begin or self._targets is not None or time.monotonic() >= deadline:
                     return found.to_json()
-                self._wait(seen, begin, deadline - time.monotonic())
+                self._wait(seen, [at.id for at in begin.logs.values()], deadline - time.monotonic())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else self._latest.to_json()
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readable: dict[str, At] = {}
         for name, at in start.logs.items():
             try:
-                info = self._info(handle(self._braid, at.id, name))
+                info = self._info(handle(self._braid, at.id, name), at.position)
             except Gone:
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
@@ -168,26 +168,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(found), skipping
 
     def _cut(self, name: str, at: At, tail: int) -> None:
-        """A log has less than was read of it, and that does not happen to one: it is another of its name and number."""
+        """A log never becomes shorter, so this is another one that has its name and number."""
         what = (
-            f"log {name!r} ends at {tail}, but the query had read it up to position {at.position}: it was made anew, or "
-            "comes from an older copy"
+            f"log {name!r} ends at {tail}, but the query had read it up to position {at.position}: it was made anew, "
+            "or comes from an older copy"
         )
         if self._options.fail_on_data_loss:
             raise InvalidArgument(f"{what}; begin with a new checkpoint, or go on at its end with failOnDataLoss=false")
         _log.warning("%s; going on at its end, as failOnDataLoss=false says", what)
 
-    def _info(self, log: Log) -> Info:
-        """A follower that cannot follow for a moment tries again by itself, and so there is time for that."""
+    def _info(self, log: Log, known: int = 0) -> Info:
+        """A follower that cannot follow for a moment tries again by itself, and one that is behind what is known of a
+        log catches up; so there is time for that."""
+        backend = self._braid._session.backend
         deadline = time.monotonic() + limits.SPARK_RETRY_S
         while True:
+            seen = backend.version
             try:
-                return log.info()
+                info = log.info()
+                if info.tail >= known or time.monotonic() >= deadline:
+                    return info
             except Unavailable:
-                backend = self._braid._session.backend
                 if not isinstance(backend, Replica) or time.monotonic() >= deadline:
                     raise
-                backend.wait_for_change(backend.version, limits.SPARK_IDLE_WAIT_S)
+            self._wait(seen, [log.id], limits.SPARK_IDLE_WAIT_S)
 
     def _target(self, log_id: int, readable: int) -> int:
         """With Trigger.AvailableNow nothing is read that came after it began, or after a fork's heir was found."""
@@ -229,10 +233,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 taken = part.stop - at.position
         return max(taken, min(count, 1))
 
-    def _wait(self, seen: int, start: Offset, seconds: float) -> None:
-        """Until something may have changed, or a moment has passed."""
+    def _wait(self, seen: int, ids: list[int], seconds: float) -> None:
+        """Until something may have changed of these logs, or a moment has passed."""
         backend = self._braid._session.backend
-        ids = [at.id for at in start.logs.values()]
         if isinstance(backend, Replica) or (len(ids) == 1 and self._options.selection.fixed):
             backend.wait_for_change(seen, seconds, ids[0] if ids else None)
         else:
