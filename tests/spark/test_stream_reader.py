@@ -232,6 +232,12 @@ def test_the_end_of_a_fork_is_told_with_its_reason_and_position(orders: Log, que
         end(fork)
         failed(following, f"'{fork.name}' was {kind}", "up to position 1")
     failed(query(at=following.at, log="to-be-promoted"), '{"orders": 1}')
+    orders.cfork("loser", promotable=True)
+    winner = orders.cfork("winner", promotable=True)
+    following = query(log="loser", startingOffsets="earliest", onForkEnd="continue")
+    following.until(1)
+    winner.promote()
+    failed(following, "'loser' lost to another fork, which was promoted; the query", "nothing to go on with")
     orders.cfork("short", ttl=0.5)
     failed(query(log="short", onForkEnd="continue"), "'short' was expired", "nothing to go on with")
 

@@ -246,7 +246,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _heir(self, name: str, at: At) -> tuple[str, At] | None:
         """What a log that is no more goes on as, if the options allow it. Otherwise Gone says why it ended."""
         kind, into = ending(self._braid, at.id)
-        got = f"log {name!r} was {kind}; the query had read it up to position {at.position}"
+        how = "lost to another fork, which was promoted" if kind == "lost" else f"was {kind}"
+        got = f"log {name!r} {how}; the query had read it up to position {at.position}"
         goes_on = self._options.on_fork_end == "continue"
         if kind == "promoted" and into:
             if not goes_on:
