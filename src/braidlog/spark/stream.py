@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except Gone:
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
-                    into, goes_on = heir  # where another fork may have got to by the same way, but not as far
+                    into, goes_on = heir  # another fork may have become the same log, and was not read as far
                     found[into] = readable[into] = min(found.get(into, goes_on), goes_on)
                 continue
             if info.name != name:
@@ -186,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             seen = backend.version
             try:
                 info = log.info()
-                if info.tail >= known or time.monotonic() >= deadline:
+                if info.tail >= known or info.name != log.name or time.monotonic() >= deadline:
                     return info
             except Unavailable:
                 if not isinstance(backend, Replica) or time.monotonic() >= deadline:
