@@ -253,9 +253,7 @@ def test_a_promoted_fork_goes_on_as_its_parent_at_the_same_position(orders: Log,
     fork.append(b"unread")
     fork.promote()
     orders.append(b"b")
-    going_on = query(
-        at=read, log="trial", onForkEnd="continue"
-    )  # the first may see it on the fork yet
+    going_on = query(at=read, log="trial", onForkEnd="continue")  # the first may see it on the fork yet
     assert going_on.until(2) == named("orders", 2, b"unread", b"b")
     assert [found[1:] for found in following.until(2)] == [(2, b"unread"), (3, b"b")]
     replayed = query(at=before, log="trial", onForkEnd="continue")
