@@ -24,6 +24,7 @@ from pyspark.sql import functions as f
 
 import braidlog
 from apps.pipelines.command import session
+from braidlog.errors import InvalidArgument
 from braidlog.testing.linearizability import export, load
 from braidlog.testing.linearizability.exporting import SCHEMA
 
@@ -32,8 +33,12 @@ _EARLIER: Final = (Window.unboundedPreceding, -1)
 
 
 def audit(records: DataFrame) -> DataFrame:
-    """Everything that cannot be, of a log with a history. It is found at once: what comes back is small."""
+    """Everything that cannot be, of a log with a history. It is found at once: what comes back is small.
+
+    InvalidArgument if it has none, or something besides: nothing would be found in that.
+    """
     calls = calls_of(records).cache()
+    _check_calls(calls)
     history = Audit(calls)
     kept = [calls, history.placed.cache()]
     # One after the other: Spark plans a query anew after each of its stages, and all rules at once have very many.
@@ -47,6 +52,17 @@ def calls_of(records: DataFrame) -> DataFrame:
     """The calls of a history, a row each."""
     fields = f.from_json(f.col("value").cast("string"), SCHEMA)
     return records.select(fields.alias("call")).select("call.*")
+
+
+def _check_calls(calls: DataFrame) -> None:
+    sound = f.expr("number is not null and verb is not null and log is not null and outcome is not null")
+    [(count, good)] = calls.agg(f.count("*"), f.count_if(sound)).collect()
+    if not count:
+        raise InvalidArgument("the log has no calls that could be audited: export a history to it, or give a --file")
+    if good < count:
+        raise InvalidArgument(
+            f"{count - good} of {count} records are no calls of a history: give a log that only `export` wrote to"
+        )
 
 
 class Audit:

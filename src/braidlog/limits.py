@@ -130,7 +130,7 @@ SPARK_PARTITION_BYTES_MIN: Final = 32 * MIB  # that make a task worth while: sta
 SPARK_PARTITION_BYTES_MAX: Final = 128 * MIB  # that a task reads, which then takes below a second
 SPARK_TASKS_PER_CORE: Final = 2  # of the driver, where that is in between
 SPARK_IDLE_WAIT_S: Final = 0.1  # for something new, before a stream tells Spark that there is nothing
-SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow at the moment
+SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow now, or one that is behind
 
 # Processes that serve.
 SETTING_CHARS_MAX: Final = 4096

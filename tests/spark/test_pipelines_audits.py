@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import braidlog
 from apps.pipelines import linearizability_audit, space_audit
 from braidlog import bulk
+from braidlog.errors import InvalidArgument
 from braidlog.testing.cluster import Cluster
 from braidlog.testing.linearizability import check, export, imported, load
 from tests.faults.test_service_kills import play
@@ -61,6 +62,17 @@ def test_every_lie_is_found_and_the_truth_is_not_doubted(spark: SparkSession, di
     assert "the truth" not in found
     missed = {name: (kinds, found[name]) for name, (_, kinds) in LIES.items() if not kinds <= found[name]}
     assert missed == {}
+
+
+def test_what_is_no_history_does_not_pass_for_a_good_one(spark: SparkSession, directory: str) -> None:
+    with braidlog.open(directory) as braid:
+        braid.create("empty")
+        export(Story(braid).history(), braid.create("damaged"))
+        braid.log("damaged").append(b"{")
+        for log, said in (("empty", "no calls"), ("orders", "are no calls"), ("damaged", "1 of")):
+            records = spark.read.format("braidlog").options(url=braid.url, log=log).load()
+            with pytest.raises(InvalidArgument, match=said):
+                linearizability_audit.audit(records)
 
 
 # --- space ---------------------------------------------------------------------------------------------------------

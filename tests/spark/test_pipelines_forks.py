@@ -111,6 +111,33 @@ def test_a_fork_can_have_a_checkpoint_which_is_nobody_elses(
     assert not first.scratch.exists()
 
 
+def test_options_cannot_lead_a_run_on_a_fork_astray(
+    spark: SparkSession, braid: braidlog.Braid, orders: braidlog.Log
+) -> None:
+    """Options that production has are passed on as they are, and may name production's logs."""
+    output = braid.create("words")
+    fork = orders.cfork("try")
+    fork.append(b"mine")
+
+    def text(records: DataFrame) -> DataFrame:
+        return records.select(f.col("value").cast("string").alias("value"))
+
+    produced = run_on_fork(
+        text,
+        fork,
+        spark=spark,
+        url=braid.url,
+        output=output,
+        read_options={"log": "orders"},
+        write_options={"log": "words"},
+    )
+    assert output.tail() == 0, "a run on a fork wrote to production"
+    assert produced.rows.dtypes == [("value", "string")]
+    assert produced.rows.filter("value = 'mine'").count() == 1
+    assert produced.end == 11
+    produced.discard()
+
+
 def test_a_pipeline_that_fails_leaves_nothing(spark: SparkSession, braid: braidlog.Braid, orders: braidlog.Log) -> None:
     def fails(records: DataFrame) -> DataFrame:
         return records.select(f.raise_error(f.lit("a mistake in the pipeline")).cast("string").alias("value"))
@@ -256,12 +283,15 @@ def test_a_table_as_of_a_position_or_a_time_stays_what_it_was(spark: SparkSessio
         assert sorted(row.value for row in table.collect()) == [b"2", b"3", b"4", b"5"]
         (inside,) = (name for name in forks_of(braid) if name.startswith("readings.as-of-6."))
         assert braid.log(inside).info().expires is not None
+        assert forget_tables(braid.url, "readings") == 1, "what somebody looks at just now is not forgotten"
+        assert table.count() == 4
     assert inside not in forks_of(braid)
     with table_as_of(spark, braid.url, "readings") as now:
         assert now.count() == 10
-    assert len(forks_of(braid)) == 1
+    assert forks_of(braid) == set()
+    as_of(spark, braid.url, "readings")
     assert forget_tables(braid.url, "another") == 0
-    assert forget_tables(braid.url, "readings") == 1
+    assert forget_tables(braid.url) == 1
     assert forks_of(braid) == set()
     with pytest.raises(InvalidArgument, match="one of the two"):
         as_of(spark, braid.url, "readings", position=1, time=noon)

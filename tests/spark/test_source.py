@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import braidlog
 from braidlog import Braid, Log, Record, limits
@@ -99,6 +100,8 @@ def test_columns_may_be_left_out_and_put_in_any_order(spark: SparkSession, order
     assert frame(spark, directory, "log string").count() == 2
     refused(frame(spark, directory, "value string").count, "'value' is binary, not string")
     refused(frame(spark, directory, "amount int").count, "no column 'amount'", "json_values")
+    nothing = spark.read.format("braidlog").options(url=directory, log="orders").schema(StructType())
+    refused(lambda: nothing.load().count(), "name at least one column")
 
 
 def test_a_dataframe_stays_what_it_was(spark: SparkSession, orders: Log, directory: str) -> None:

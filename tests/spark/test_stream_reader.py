@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -231,6 +232,12 @@ def test_the_end_of_a_fork_is_told_with_its_reason_and_position(orders: Log, que
         end(fork)
         failed(following, f"'{fork.name}' was {kind}", "up to position 1")
     failed(query(at=following.at, log="to-be-promoted"), '{"orders": 1}')
+    orders.cfork("loser", promotable=True)
+    winner = orders.cfork("winner", promotable=True)
+    following = query(log="loser", startingOffsets="earliest", onForkEnd="continue")
+    following.until(1)
+    winner.promote()
+    failed(following, "'loser' lost to another fork, which was promoted; the query", "nothing to go on with")
     orders.cfork("short", ttl=0.5)
     failed(query(log="short", onForkEnd="continue"), "'short' was expired", "nothing to go on with")
 
@@ -246,7 +253,9 @@ def test_a_promoted_fork_goes_on_as_its_parent_at_the_same_position(orders: Log,
     fork.append(b"unread")
     fork.promote()
     orders.append(b"b")
-    assert following.until(2) == named("orders", 2, b"unread", b"b")
+    going_on = query(at=read, log="trial", onForkEnd="continue")  # the first may see it on the fork yet
+    assert going_on.until(2) == named("orders", 2, b"unread", b"b")
+    assert [found[1:] for found in following.until(2)] == [(2, b"unread"), (3, b"b")]
     replayed = query(at=before, log="trial", onForkEnd="continue")
     pinned = json.dumps(replayed.reader.latestOffset(json.loads(before), replayed.limit))
     assert replayed.read(pinned, read) == named("trial", 0, b"a", b"mine")
@@ -296,15 +305,73 @@ def test_a_name_that_is_reused_is_not_taken_for_the_same_log(
     assert query(at=following.at, failOnDataLoss="false").until(3) == named("orders", 0, b"x", b"y", b"z")
 
 
-@pytest.mark.usefixtures("orders")
-def test_another_braid_with_the_same_numbers_is_noticed(query: Callable[..., Query], tmp_path: Path) -> None:
-    begun = query()
-    begun.batch()
+def test_another_braid_with_the_same_numbers_is_noticed(
+    orders: Log, query: Callable[..., Query], tmp_path: Path
+) -> None:
+    orders.append(b"a")
+    begun = query(startingOffsets="earliest")
+    begun.until(1)
     with braidlog.open(tmp_path / "other") as other:
         other.create("payments")
     elsewhere = Query(str(tmp_path / "other"), begun.at)
     failed(elsewhere, "is it another braid")
     elsewhere.reader.stop()
+
+
+def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(
+    orders: Log, directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory was made anew, or restored from a copy: the same name and number, and other records."""
+    monkeypatch.setattr(limits, "SPARK_RETRY_S", 0.2)
+    orders.append_many([b"a", b"b", b"c"])
+    begun = Query(directory, startingOffsets="earliest")
+    begun.until(3)
+    begun.reader.stop()
+    with braidlog.open(tmp_path / "anew") as other:
+        anew = other.create("orders")
+        anew.append_many([b"x", b"y"])
+        told, skipping = (
+            Query(str(tmp_path / "anew"), begun.at, failOnDataLoss=str(fails).lower()) for fails in (True, False)
+        )
+        failed(told, "'orders' ends at 2", "up to position 3", "new checkpoint", "failOnDataLoss=false")
+        assert skipping.batch() == []
+        anew.append(b"z")
+        assert skipping.until(1) == named("orders", 2, b"z")
+        for query in (told, skipping):
+            query.reader.stop()
+
+
+def test_whoever_is_asked_has_time_to_catch_up_with_the_checkpoint(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    following = query(startingOffsets="earliest")
+    following.until(1)
+    ahead = json.loads(following.at)
+    ahead["logs"]["orders"]["position"] = 2
+    late = threading.Timer(0.5, orders.append, [b"b"])
+    late.start()
+    again = query(at=json.dumps(ahead))
+    assert again.batch() == []
+    late.join()
+    orders.append(b"c")
+    assert again.until(1) == named("orders", 2, b"c")
+
+
+def test_two_forks_that_became_one_log_go_on_where_the_first_of_them_was(
+    orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    first = orders.cfork("trial-1", promotable=True)
+    first.append(b"b")
+    following = query(log="trial-*", startingOffsets="earliest", onForkEnd="continue", maxOffsetsPerTrigger="1")
+    following.until(1)
+    first.promote()
+    second = orders.cfork("trial-2", promotable=True)
+    second.append(b"c")
+    at = json.loads(following.at)
+    at["logs"]["trial-2"] = {"id": second.id, "position": 3}
+    second.promote()
+    going_on = query(at=json.dumps(at), log="trial-*", onForkEnd="continue")
+    assert going_on.until(2) == named("orders", 1, b"b", b"c")
 
 
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:

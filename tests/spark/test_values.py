@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import braidlog
 from braidlog import Log
-from braidlog.spark import arrow_values, json_values, register
+from braidlog.spark import BraidlogFailed, arrow_values, json_values, register
+from braidlog.spark.values import _batches
 
 
 @pytest.fixture
@@ -89,6 +91,16 @@ def test_what_is_no_arrow_is_told(orders: Log, df: DataFrame) -> None:
     orders.append(b"no arrow")
     with pytest.raises(PySparkException, match="not an Arrow IPC stream with the columns id"):
         arrow_values(df, "id long").collect()
+
+
+@pytest.mark.parametrize("offsets", [(0, 2_000_000, 7), (0, -5, 7), (0, 3, 2_000_000)])
+def test_arrow_that_points_beyond_its_value_is_told(offsets: tuple[int, int, int]) -> None:
+    good = stream_of(pa.table({"item": ["tea", "rice"]}))
+    stored = struct.pack("<3i", 0, 3, 7)
+    assert good.count(stored) == 1
+    shape = pa.schema([("item", pa.string())])
+    with pytest.raises(BraidlogFailed, match="not an Arrow IPC stream"):
+        list(_batches(pa.scalar(good.replace(stored, struct.pack("<3i", *offsets))), shape))
 
 
 def test_a_session_may_be_told_of_the_format(spark: SparkSession, orders: Log, directory: str) -> None:

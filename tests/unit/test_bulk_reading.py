@@ -129,6 +129,18 @@ def test_a_changed_byte_is_found_and_placed(home: Braid, folder: Path, orders: L
         read(plan)
 
 
+@pytest.mark.parametrize("left", ["nothing", "some", "up to the block"])
+def test_an_object_that_was_cut_short_is_corrupt(home: Braid, folder: Path, orders: Log, left: str) -> None:
+    orders.append_many([b"payload"] * 10)
+    pack(home)
+    plan = orders.plan()
+    offset = plan.parts[0].offset
+    [path] = (folder / "objects").glob("*.arrow")
+    path.write_bytes(path.read_bytes()[: {"nothing": 0, "some": offset // 2, "up to the block": offset}[left]])
+    with pytest.raises(errors.Corrupt, match=rf"positions 0 to 10: object {path.name}.*cut short"):
+        read(plan)
+
+
 def test_an_object_that_is_gone_is_planned_again_by_position(home: Braid, folder: Path, orders: Log) -> None:
     expected = [b"%d" % n for n in range(2 * limits.COMPACT_OBJECTS_MIN)]
     for value in expected:

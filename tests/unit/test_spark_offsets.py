@@ -47,7 +47,14 @@ def test_a_limit_is_used_up_and_never_exceeded(wanted: dict[str, int], limit: in
     assert found.keys() == wanted.keys()
     assert sum(found.values()) == min(limit, sum(wanted.values()))
     assert all(0 <= found[name] <= wanted[name] for name in wanted)
+    waiting = [name for name in wanted if wanted[name]]
+    assert len(waiting) > limit or all(found[name] for name in waiting)
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
     assert shares({"a": 900, "b": 100, "c": 0}, 10) == {"a": 9, "b": 1, "c": 0}
+
+
+def test_a_short_log_does_not_wait_behind_a_long_one() -> None:
+    assert shares({"a": 1_000_000, "b": 100, "c": 0}, 1000) == {"a": 999, "b": 1, "c": 0}
+    assert shares({"a": 1_000_000, "b": 1, "c": 1}, 3) == {"a": 1, "b": 1, "c": 1}

@@ -204,7 +204,7 @@ class _Folder:
             try:
                 known = self._mapped(name, place)
             except Corrupt:
-                del self._maps[name]
+                self._maps.pop(name, None)
                 known = self._mapped(name, place)
             self._blocks[name, place] = known
             if len(self._blocks) > limits.BULK_KEPT_BLOCKS:
@@ -217,7 +217,8 @@ class _Folder:
             file = self._maps[name] = pa.memory_map(str(self._folder / checked_name(name)))
             if len(self._maps) > limits.BULK_MAPPED_OBJECTS:
                 self._maps.popitem(last=False)  # closed when the last batch in it is let go
-        return read_block(name, place, memoryview(file.read_at(place.length, place.offset)))
+        there = max(min(place.length, file.size() - place.offset), 0)  # mapped files refuse to be read beyond their end
+        return read_block(name, place, memoryview(file.read_at(there, place.offset) if there else b""))
 
 
 class _Distant:

@@ -42,7 +42,9 @@ def schema(*, headers: bool) -> StructType:
 
 
 def check(wanted: StructType) -> None:
-    """InvalidArgument if a schema that a user gave has columns that there are not."""
+    """InvalidArgument if a schema that a user gave has columns that there are not, or none: Arrow has no rows then."""
+    if not wanted.fields:
+        raise InvalidArgument(f"name at least one column in the schema: there are {', '.join(_TYPES)}")
     for field in wanted.fields:
         kind = _TYPES.get(field.name.lower())
         if kind is None:

@@ -67,6 +67,7 @@ def run_on_fork(
     """Run a pipeline over all that a fork holds now, and tell what came of it. `url` is where Spark finds the braid.
 
     With a `checkpoint` the next run on the same fork goes on where this one ended, and is only told what is new.
+    A run that fails has moved it past the batches that were done, whose rows are gone: begin a new one then.
     Raises what the pipeline raised, as Spark tells it; Timeout, with the query stopped, after `timeout` seconds.
     """
     scratch = Path(tempfile.mkdtemp(prefix="braidlog-run-"))
@@ -78,7 +79,7 @@ def run_on_fork(
             writer = rows.writeStream.outputMode("append").foreachBatch(_parquet_writer(str(scratch / "rows")))
         else:
             sink = _fork_of(output, fork)
-            options = {"url": url, "log": sink.name, **(write_options or {})}
+            options = {**(write_options or {}), "url": url, "log": sink.name}
             writer = as_records(rows, key).writeStream.format(FORMAT).options(**options).outputMode("append")
         query = begin(writer, place, None)
         _finish(query, timeout)

@@ -70,7 +70,20 @@ def between(start: Offset, end: Offset) -> Iterator[tuple[str, At, int]]:
 
 
 def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
-    """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want."""
+    """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want.
+
+    Whoever wants something gets one, if there are enough for that: a short log would wait for ever behind a long one
+    that grows as fast as it is read.
+    """
+    given = _proportional(wanted, limit)
+    waiting = {name for name, count in wanted.items() if count}
+    if all(given[name] for name in waiting) or len(waiting) > limit:
+        return given
+    rest = _proportional({name: count - 1 for name, count in wanted.items() if count}, limit - len(waiting))
+    return {name: rest[name] + 1 if name in waiting else 0 for name in wanted}
+
+
+def _proportional(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
     total = sum(wanted.values())
     if total <= limit:
         return dict(wanted)

@@ -65,9 +65,9 @@ def run(
 def records_of(
     spark: SparkSession, url: str, log: str, starting: str, options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """A log as a stream of records."""
-    place = {"url": url, "log": log, "startingOffsets": starting}
-    return spark.readStream.format(FORMAT).options(**{**place, **(options or {})}).load()
+    """A log as a stream of records. What log that is, options do not change: they may have been made for another."""
+    given = {"startingOffsets": starting, **(options or {}), "url": url, "log": log}
+    return spark.readStream.format(FORMAT).options(**given).load()
 
 
 def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
@@ -119,7 +119,7 @@ def read_rows(
         }
     records = spark.read.format(FORMAT).options(**{**(options or {}), **place}).load()
     if are_records(wanted):
-        return records.select(*wanted.names)
+        return records.select(*(records[column.name].cast(column.dataType) for column in wanted))
     return json_values(records, wanted).select("value.*")
 
 

@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = self._limited(begin, *self._advanced(begin), limit)
                 if found != begin or self._targets is not None or time.monotonic() >= deadline:
                     return found.to_json()
-                self._wait(seen, begin, deadline - time.monotonic())
+                self._wait(seen, [at.id for at in begin.logs.values()], deadline - time.monotonic())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else self._latest.to_json()
@@ -135,11 +135,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readable: dict[str, At] = {}
         for name, at in start.logs.items():
             try:
-                info = self._info(handle(self._braid, at.id, name))
+                info = self._info(handle(self._braid, at.id, name), at.position)
             except Gone:
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
-                    found[heir[0]] = readable[heir[0]] = heir[1]
+                    into, goes_on = heir  # another fork may have become the same log, and was not read as far
+                    found[into] = readable[into] = min(found.get(into, goes_on), goes_on)
                 continue
             if info.name != name:
                 raise InvalidArgument(
@@ -151,6 +152,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
                 found[name] = At(at.id, info.start)
                 skipping.add(name)
+            elif at.position > info.tail:
+                self._cut(name, at, info.tail)
+                found[name] = At(at.id, info.tail)
             else:
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
                 found[name] = At(at.id, max(at.position, target))
@@ -163,17 +167,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = Offset(readable)
         return Offset(found), skipping
 
-    def _info(self, log: Log) -> Info:
-        """A follower that cannot follow for a moment tries again by itself, and so there is time for that."""
+    def _cut(self, name: str, at: At, tail: int) -> None:
+        """A log never becomes shorter, so this is another one that has its name and number."""
+        what = (
+            f"log {name!r} ends at {tail}, but the query had read it up to position {at.position}: it was made anew, "
+            "or comes from an older copy"
+        )
+        if self._options.fail_on_data_loss:
+            raise InvalidArgument(f"{what}; begin with a new checkpoint, or go on at its end with failOnDataLoss=false")
+        _log.warning("%s; going on at its end, as failOnDataLoss=false says", what)
+
+    def _info(self, log: Log, known: int = 0) -> Info:
+        """A follower that cannot follow for a moment tries again by itself, and one that is behind what is known of a
+        log catches up; so there is time for that."""
+        backend = self._braid._session.backend
         deadline = time.monotonic() + limits.SPARK_RETRY_S
         while True:
+            seen = backend.version
             try:
-                return log.info()
+                info = log.info()
+                if info.tail >= known or info.name != log.name or time.monotonic() >= deadline:
+                    return info
             except Unavailable:
-                backend = self._braid._session.backend
                 if not isinstance(backend, Replica) or time.monotonic() >= deadline:
                     raise
-                backend.wait_for_change(backend.version, limits.SPARK_IDLE_WAIT_S)
+            self._wait(seen, [log.id], limits.SPARK_IDLE_WAIT_S)
 
     def _target(self, log_id: int, readable: int) -> int:
         """With Trigger.AvailableNow nothing is read that came after it began, or after a fork's heir was found."""
@@ -215,10 +233,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 taken = part.stop - at.position
         return max(taken, min(count, 1))
 
-    def _wait(self, seen: int, start: Offset, seconds: float) -> None:
-        """Until something may have changed, or a moment has passed."""
+    def _wait(self, seen: int, ids: list[int], seconds: float) -> None:
+        """Until something may have changed of these logs, or a moment has passed."""
         backend = self._braid._session.backend
-        ids = [at.id for at in start.logs.values()]
         if isinstance(backend, Replica) or (len(ids) == 1 and self._options.selection.fixed):
             backend.wait_for_change(seen, seconds, ids[0] if ids else None)
         else:
@@ -229,7 +246,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _heir(self, name: str, at: At) -> tuple[str, At] | None:
         """What a log that is no more goes on as, if the options allow it. Otherwise Gone says why it ended."""
         kind, into = ending(self._braid, at.id)
-        got = f"log {name!r} was {kind}; the query had read it up to position {at.position}"
+        how = "lost to another fork, which was promoted" if kind == "lost" else f"was {kind}"
+        got = f"log {name!r} {how}; the query had read it up to position {at.position}"
         goes_on = self._options.on_fork_end == "continue"
         if kind == "promoted" and into:
             if not goes_on:

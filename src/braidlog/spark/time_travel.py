@@ -26,6 +26,7 @@ from braidlog.spark.sessions import settled
 
 PURPOSE: Final = "braidlog.purpose"
 AS_OF: Final = "table-as-of"
+IN_USE: Final = "table-in-use"
 
 
 def as_of(
@@ -62,7 +63,7 @@ def table_as_of(
     """The same for as long as a `with` block lasts, and at most `ttl` seconds."""
     with _reach(url, log, options).braid() as reached:
         source = reached.braid.log(log)
-        name = _sever(source, _position(source, position, time), ttl, AS_OF).name
+        name = _sever(source, _position(source, position, time), ttl, IN_USE).name
     try:
         yield _table(spark, url, name, options)
     finally:
@@ -107,9 +108,9 @@ def _position(log: Log, position: int | None, time: datetime | None) -> int | No
 
 
 def _reach(url: str, log: str, options: Mapping[str, str] | None) -> Reach:
-    given = {"url": url, "log": log, **(options or {})}
+    given = {**(options or {}), "url": url, "log": log}
     return Reach(settled(parse(given, os.environ).place))
 
 
 def _table(spark: SparkSession, url: str, fork: str, options: Mapping[str, str] | None) -> DataFrame:
-    return spark.read.format(FORMAT).options(**{"url": url, "log": fork, **(options or {})}).load()
+    return spark.read.format(FORMAT).options(**{**(options or {}), "url": url, "log": fork}).load()

@@ -78,6 +78,7 @@ def _batches(value: pa.Scalar, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with pa.ipc.open_stream(data) as stream:
             for batch in stream:
+                batch.validate(full=True)  # whoever wrote it may have it point anywhere in memory
                 columns = [batch.column(field.name).cast(field.type) for field in shape]
                 yield pa.RecordBatch.from_arrays(columns, schema=shape)
     except (pa.ArrowException, KeyError, OSError) as error:
