@@ -220,9 +220,11 @@ class World:
             described: list[UploadedBlock] = []
             free = name not in self.objects
             for offset, times in enumerate(blocks):
-                rows = list(range(self.records_made, self.records_made + len(times)))
-                self.records_made += len(times)
-                self.times.update(zip(rows, times, strict=True))
+                rows = self.objects.get(name, {}).get(offset, [])
+                if free or [self.times[row] for row in rows] != list(times):
+                    rows = list(range(self.records_made, self.records_made + len(times)))
+                    self.records_made += len(times)
+                    self.times.update(zip(rows, times, strict=True))
                 records += rows
                 size = len(rows) * self.record_size
                 described.append(UploadedBlock(offset, 1, 2, len(rows), size, min(times), max(times)))
