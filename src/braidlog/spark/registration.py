@@ -11,6 +11,6 @@ def register(spark: SparkSession) -> None:
     """Let this session say `format("braidlog")`.
 
     Where braidlog is installed for the Python of the driver, Spark knows it already. This is for sessions that started
-    before it was, and for a client of Spark Connect whose server does not have it.
+    before it was. The executors, and the server of Spark Connect, need braidlog in any case.
     """
     spark.dataSource.register(BraidDataSource)
