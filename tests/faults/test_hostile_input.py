@@ -25,6 +25,7 @@ from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.replica import Replica
 from braidlog.embedded.writer import Snapshot, load_snapshot
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, Trimmed
+from braidlog.facts import UploadedBlock, UploadedObject
 from braidlog.forest import commands as c
 from braidlog.metadata import frames, snapshots
 from braidlog.metadata.file_log import FileLog
@@ -211,6 +212,13 @@ BLOCKS = st.builds(
     st.lists(st.integers(0, 6), max_size=3),
     st.lists(NUMBERS, max_size=3),
 )
+UPLOADED = st.builds(
+    UploadedObject,
+    TEXTS,
+    RANGES,
+    NUMBERS,
+    st.lists(st.builds(UploadedBlock, RANGES, RANGES, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=2),
+)
 MOVES = st.builds(c.Move, NUMBERS, RANGES, RANGES, NUMBERS, NUMBERS)
 PAYLOADS = st.sampled_from([b"", b"r" * 16, b"\x91\x91\xc4\x01x", b"\x94\x91\xc4\x01x\xc0\xc0\x00"])
 FIELDS: dict[object, st.SearchStrategy[object]] = {
@@ -223,6 +231,8 @@ FIELDS: dict[object, st.SearchStrategy[object]] = {
     list[str]: st.lists(TEXTS, max_size=2),
     list[c.PackedBlock]: st.lists(BLOCKS, max_size=2),
     list[c.Move]: st.lists(MOVES, max_size=2),
+    list[UploadedObject]: st.lists(UPLOADED, max_size=2),
+    list[int]: st.lists(st.integers(0, 4), max_size=2),
 }
 
 
@@ -242,6 +252,7 @@ BEGINNING = [
     c.Append(1, 1, 1, 0, 0, payload=b"\x91\x91\xc4\x01x"),
     c.Register("00000001-00000001.arrow", 1, 10, 0, 0),
     c.Append(1, 1, 1, 0, 0, payload=b"\x91\x91\xc4\x01y"),
+    c.Upload(1, 0, 10),
 ]
 
 
