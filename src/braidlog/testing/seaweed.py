@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -31,6 +32,7 @@ from braidlog.errors import Unavailable
 
 REGION: Final = "us-east-1"
 _GRPC_OFFSET: Final = 10_000  # from a port of it to another one, which it takes too
+_PORTS: Final = range(10_000, 22_000)
 _PORTS_TRIED: Final = 100
 
 
@@ -191,14 +193,11 @@ def _binary() -> str:
 
 
 def _free_port() -> int:
-    """One of which the port that belongs to it is free too."""
+    """One of which the port that belongs to it is free too; neither is one that systems give to whoever connects."""
     for _ in range(_PORTS_TRIED):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            if port + _GRPC_OFFSET > 65_535:
-                continue
-            with contextlib.suppress(OSError):
-                second.bind(("127.0.0.1", port + _GRPC_OFFSET))
-                return port
+        port = random.SystemRandom().choice(_PORTS)
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + _GRPC_OFFSET))
+            return port
     raise Unavailable("there are no free ports")
