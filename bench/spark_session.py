@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,6 +36,7 @@ def start(cores: int, folder: Path) -> SparkSession:
     from braidlog.spark import register
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 on the path
     scratch = str(folder)
     made = (
         SparkSession.builder.master(f"local[{cores}]")
