@@ -126,6 +126,7 @@ BULK_GAP_BYTES: Final = 64 * KIB  # fetched for nothing rather than asking twice
 BULK_MAPPED_OBJECTS: Final = 64  # kept open by a reader of a folder
 BULK_KEPT_BLOCKS: Final = 16  # the last ones, as forks come back to them
 SPARK_PLAN_RECORDS: Final = 250_000  # that are planned at once
+SPARK_RECORD_BYTES: Final = 26  # that a stored record takes beside its key, value and headers
 SPARK_PARTITION_BYTES_MIN: Final = 32 * MIB  # that make a task worth while: starting one takes as long as reading 8 MiB
 SPARK_PARTITION_BYTES_MAX: Final = 128 * MIB  # that a task reads, which then takes below a second
 SPARK_TASKS_PER_CORE: Final = 2  # of the driver, where that is in between

@@ -79,3 +79,17 @@ def test_a_gigabyte_and_a_terabyte_are_cut_sensibly() -> None:
     assert target_bytes(gigabyte // 1000, 8) == limits.SPARK_PARTITION_BYTES_MIN
     assert 8 <= gigabyte // target_bytes(gigabyte, 2) <= 32
     assert target_bytes(terabyte, 64) == limits.SPARK_PARTITION_BYTES_MAX
+
+
+def test_tasks_come_in_whole_rounds() -> None:
+    for megabytes in range(100, 2_000, 37):
+        total = megabytes << 20
+        tasks = -(-total // target_bytes(total, 3))
+        assert tasks <= 3 or tasks % 3 == 0, megabytes
+
+
+def test_parts_that_do_not_fit_do_not_add_up() -> None:
+    """Each partition ends near its share of the whole, however the blocks fall."""
+    parts = [("a", part(number, 1, 7)) for number in range(100)]
+    assert [sum(len(each.parts) for each in found) for found in cut(parts, 70)] == [10] * 10
+    assert len(cut(parts, 75)) == 10  # 700 bytes in shares of 75

@@ -41,9 +41,14 @@ def slices_of(partition: bytes) -> list[Slice]:
 
 
 def target_bytes(total_bytes: int, cores: int) -> int:
-    """What a task should read: enough to be worth starting one, little enough that all cores have work to the end."""
+    """What a task should read: enough to be worth starting one, little enough that all cores have work to the end.
+
+    Tasks come in whole rounds of the cores: five of them take two cores as long as six.
+    """
     fair = -(-total_bytes // (cores * limits.SPARK_TASKS_PER_CORE))
-    return min(max(fair, limits.SPARK_PARTITION_BYTES_MIN), limits.SPARK_PARTITION_BYTES_MAX)
+    target = min(max(fair, limits.SPARK_PARTITION_BYTES_MIN), limits.SPARK_PARTITION_BYTES_MAX)
+    tasks = -(-total_bytes // target)
+    return target if tasks <= cores else -(-total_bytes // (-(-tasks // cores) * cores))
 
 
 class Cutter:
@@ -54,13 +59,15 @@ class Cutter:
         self._rows_max = rows_max
         self._slices: list[Slice] = []
         self._homes: set[tuple[str, int]] = set()
-        self._size = 0
+        self._size = 0  # of all that was put
+        self._goal = target  # where in that the present one ends
         self._rows = 0
 
     def add(self, log: str, log_id: int, objects: str | None, part: PlanPart) -> Iterator[bytes]:
         """Whatever partitions are complete by this. Blocks are cut only where `rows_max` wants it."""
         weight = self._weight(part)
-        if self._rows and self._size + weight // 2 >= self._target:
+        if self._rows and self._size + weight // 2 >= self._goal:
+            self._goal += self._target  # from the goal on, not from where it ended: so that nothing adds up
             yield self._closed()
             weight = self._weight(part)
         while self._rows_max is not None and self._rows + part.stop - part.start > self._rows_max:
@@ -68,6 +75,7 @@ class Cutter:
             if middle > part.start:
                 self._put(log, log_id, objects, msgspec.structs.replace(part, stop=middle), weight)
                 part = msgspec.structs.replace(part, start=middle, row=part.row + middle - part.start)
+            self._goal = self._size + self._target
             yield self._closed()
             weight = self._weight(part)
         if part.stop > part.start:
@@ -95,5 +103,5 @@ class Cutter:
 
     def _closed(self) -> bytes:
         encoded = _encoder.encode(self._slices)
-        self._slices, self._homes, self._size, self._rows = [], set(), 0, 0
+        self._slices, self._homes, self._rows = [], set(), 0
         return encoded

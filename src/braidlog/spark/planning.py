@@ -108,7 +108,8 @@ def lost(log: str, start: int, stop: int, *, fail: bool) -> None:
 def size_of(info: Info, start: int, stop: int) -> int:
     """About how many bytes a range has, if it is like the rest of its log."""
     records = max(info.tail - info.start, 1)
-    return (info.own_bytes + info.shared_bytes) * (stop - start) // records
+    each = (info.own_bytes + info.shared_bytes) / records + limits.SPARK_RECORD_BYTES
+    return int(each * (stop - start))
 
 
 def pages(log: Log, start: int, stop: int, *, fail: bool) -> Iterator[Plan]:
