@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 import braidlog
 from apps.pipelines import supply_chain
 from apps.pipelines.command import decoded
+from braidlog.agents.validators import as_verdict
 from braidlog.errors import BraidError, InvalidArgument
 from braidlog.spark.expectations import (
     Expectation,
@@ -178,6 +179,10 @@ def test_restocks_are_validated_by_the_consumer_before_they_are_promoted(
     assert failure.reason == "1 rows fail"
     assert [(row.position, row["count"]) for row in failure.rows] == [(11, -5)]
     assert "agent-1 did not pass with 2 records of its own" in str(verdict)
+    kept = as_verdict(verdict)  # as a validator of agents' work
+    assert not kept.passed
+    assert failure.reason in kept.reasons[0]
+    assert kept.samples == [str(row) for row in failure.rows]
     assert bad.info().own == 2
     bad.squash()
     assert orders.tail() == 10

@@ -36,6 +36,16 @@ class Verdict:
     passed: bool
     failures: tuple[Failure, ...] = ()
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why it did not pass. With this and `samples` it counts among what `braidlog.agents` takes for a verdict."""
+        return [f"{failure.expectation}: {failure.reason}" for failure in self.failures]
+
+    @property
+    def samples(self) -> list[str]:
+        """Rows that speak against it."""
+        return [str(row) for failure in self.failures for row in failure.rows]
+
     def __bool__(self) -> bool:
         return self.passed
 
