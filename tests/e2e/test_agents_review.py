@@ -17,6 +17,7 @@ import pytest
 import braidlog
 from braidlog import Braid, Log, agents
 from braidlog.agents import AGENT_LABEL, Audit, Desk, Policy, Registry
+from braidlog.agents.names import PROPOSAL_LABEL
 from braidlog.agents.running import run
 from braidlog.cli import exit_codes
 from braidlog.client.tokens import create_token
@@ -131,6 +132,32 @@ def test_nobody_approves_what_changed_since(desk: Desk, fork: Log, orders: Log) 
     assert desk.propose(fork, agent="bob").id == second.id  # nothing is new
     desk.approve(second.id, "ann")
     assert values(orders.read(3)) == [b"x", b"y", b"z"]
+
+
+def test_what_somebody_else_wrote_on_a_fork_of_that_name_is_not_promoted(desk: Desk, fork: Log, orders: Log) -> None:
+    proposal = desk.propose(fork, agent="bob")
+    labels = {PROPOSAL_LABEL: proposal.id}
+    squatted = orders.cfork(f"orders.proposal-{proposal.id}", promotable=True, lease=60, labels=labels)
+    squatted.append_many([b"z", b"z"])
+    decided = desk.approve(proposal.id, reviewer="ann")
+    assert (decided.state, "other records than were approved" in decided.reason) == ("failed", True)
+    assert values(orders.read(0)) == [b"a", b"b", b"c"]
+
+
+def test_what_validators_cannot_see_is_not_promoted(braid: Braid, orders: Log) -> None:
+    trimmed = orders.cfork("trimmed", promotable=True)
+    trimmed.append(b"unseen")
+    trimmed.trim(trimmed.tail())
+    with pytest.raises(ConditionFailed, match="trimmed beyond its fork point"):
+        agents.promote(trimmed, braid=braid)
+    trimmed.squash()
+    held = orders.cfork("held", promotable=True)
+    held.cfork("holding", promotable=True)
+    held.append(b"unseen")
+    with pytest.raises(ConditionFailed, match="decide first about the fork"):
+        agents.promote(held, braid=braid)
+    held.squash()
+    assert values(orders.read(0)) == [b"a", b"b"]
 
 
 def test_the_name_of_a_fork_that_is_gone_gives_nobody_its_proposal(desk: Desk, fork: Log, orders: Log) -> None:

@@ -17,6 +17,7 @@ from braidlog.agents import proposals as p
 from braidlog.agents.checking import Checks
 from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import PROPOSAL_LABEL
+from braidlog.agents.promoting import hidden
 from braidlog.agents.proposals import Proposal
 from braidlog.agents.verdict import Finding, reasons_of
 from braidlog.client.endings import ending_of, handle_of
@@ -57,8 +58,8 @@ class Carrier:
             info = handle_of(self._braid, now.fork_id, now.fork).info()
         except Gone:
             return None  # just now: how it ended is asked next time
-        if info.own != now.own:
-            return self._end(now, "failed", _changed(now, info.own))
+        if info.own != now.own or (why := hidden(info)):
+            return self._end(now, "failed", _changed(now, info.own) if info.own != now.own else why)
         findings = self._checks.findings(now.fork, now.parent, now.rule.validators, until_us=self._held_until(now))
         if reasons := reasons_of(findings):
             return self._end(now, "failed", "; ".join(reasons), findings)
@@ -92,6 +93,8 @@ class Carrier:
                 return None
             if not now.rechecked:
                 return self._recheck(now, fork)
+            if why := hidden(fork.info()) or self._foreign(now, fork):
+                return self._give_up(now, fork, why)
             if fork.promote(expected_own=now.own):
                 self._promoted(now)
             elif ending_of(self._braid, now.fresh_id) is None:
@@ -99,6 +102,17 @@ class Carrier:
         except Gone:
             pass  # the next look finds out how it ended
         return None
+
+    def _foreign(self, now: Proposal, fork: Log) -> str:
+        """Why a fresh fork does not hold what was approved; empty if it does. Others may have made one of that name."""
+        if now.direct:
+            return ""
+        if now.id not in self._read and not self._gather(now):
+            return f"{now.fork!r} is no longer what was proposed"
+        wanted = [(record.key, record.value, record.headers) for record in self._read[now.id]]
+        if [(record.key, record.value, record.headers) for record in fork.diff().own] != wanted:
+            return f"{fork.name!r} has other records than were approved: somebody else wrote on it"
+        return ""
 
     def _is_over(self, now: Proposal, fresh_id: int) -> bool:
         """Whether the fork that it is carried out on has ended; that is entered then."""

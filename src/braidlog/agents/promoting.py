@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from braidlog import Braid, Log
+from braidlog import Braid, Info, Log
 from braidlog.agents.checking import Checks
 from braidlog.agents.running import Access, Bounds, Job, run
 from braidlog.agents.verdict import Finding
@@ -21,6 +21,24 @@ class Promotion(Struct, frozen=True, kw_only=True):
     own: int
     promoted: bool
     findings: list[Finding]
+
+
+def hidden(info: Info) -> str:
+    """Why validators cannot see all that would be promoted; empty if they can.
+
+    Asked before and after they looked: a start only grows, and records that come meanwhile are other than expected.
+    """
+    if info.fork_point is not None and info.start > info.fork_point:
+        return (
+            f"{info.name!r} was trimmed beyond its fork point: what is gone from sight would be promoted unseen; write "
+            "the records on a new fork"
+        )
+    if info.readable_tail < info.tail:
+        return (
+            f"{info.name!r} can be read up to {info.readable_tail} of {info.tail} only: decide first about the fork "
+            f"that holds {info.limited_by!r}"
+        )
+    return ""
 
 
 def validate(
@@ -64,8 +82,12 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
         raise ConditionFailed(
             f"no validator stands before {info.parent!r}: `braid validators add` puts one there, or promote without"
         )
+    if why := hidden(info):
+        raise ConditionFailed(why)
     findings = checks.findings(found.name, info.parent, named)
     passed = all(finding.passed for finding in findings)
+    if passed and (why := hidden(found.info())):
+        raise ConditionFailed(why)
     return Promotion(
         fork=found.name,
         parent=info.parent,

@@ -64,6 +64,8 @@ def create_fork(
             f"the policy for {log!r} is promotion = {decides.promotion!r}, so agents do not hold it: make a fork that "
             "is not promotable" + (", and `propose_promotion` of it" if decides.promotion == "review" else "")
         )
+    if promotable and found.info().kind != "root":
+        work.own_fork(log, "hold")  # what it is promoted into is written to
     full = _full_name(work, log, rule, name, request_key)
     labels = {AGENT_LABEL: work.caller.name}
     if request_key is not None:
