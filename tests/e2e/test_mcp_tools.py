@@ -607,6 +607,22 @@ def test_agents_do_not_see_each_others_proposals_nor_write_on_each_others_forks(
     asyncio.run(run())
 
 
+def test_nobody_holds_a_fork_of_somebody_else(braid: braidlog.Braid) -> None:
+    policy = 'default.promotion = "auto"'  # for forks of forks too
+
+    async def run() -> None:
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            agent_in(house_of(braid, "ann", policy)) as ann,
+            agent_in(house_of(braid, "bob", policy)) as bob,
+        ):
+            fork = await ann.fork(name="x")
+            assert "made by 'ann', and you are 'bob'" in await bob.refused("create_fork", log=fork, promotable=True)
+            await ann.call("create_fork", log=fork, promotable=True)  # it is hers to hold
+
+    asyncio.run(run())
+
+
 def test_many_calls_at_once_are_all_answered(braid: braidlog.Braid) -> None:
     async def work(agent: Agent) -> None:
         forks = await asyncio.gather(*(agent.fork() for _ in range(8)))
