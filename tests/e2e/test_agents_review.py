@@ -18,7 +18,7 @@ import braidlog
 from braidlog import Braid, Log, agents
 from braidlog.agents import AGENT_LABEL, Audit, Desk, Policy, Registry
 from braidlog.agents.names import PROPOSAL_LABEL
-from braidlog.agents.running import run
+from braidlog.agents.running import Bounds, run
 from braidlog.cli import exit_codes
 from braidlog.client.tokens import create_token
 from braidlog.errors import ConditionFailed, Gone, InvalidArgument, NotFound, NotPermitted
@@ -241,6 +241,14 @@ def test_what_fails_is_kept_or_squashed_as_the_policy_says(
         with contextlib.suppress(Gone):
             fork.squash()
     assert values(orders.read(0)) == [b"a", b"b"]
+
+
+def test_limits_that_no_validator_could_keep_are_refused_when_they_are_given(braid: Braid) -> None:
+    with pytest.raises(InvalidArgument, match="may take up to"):
+        Registry(braid).add("slow", CHECK, logs="orders", bounds=Bounds(timeout_s=1e6))
+    with pytest.raises(InvalidArgument, match="gets nowhere"):
+        Registry(braid).add("small", CHECK, logs="orders", bounds=Bounds(memory_bytes=1))
+    assert Registry(braid).list() == []
 
 
 def test_what_nothing_would_check_is_not_left_to_validators(braid: Braid, site: Site) -> None:

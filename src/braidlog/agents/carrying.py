@@ -61,7 +61,7 @@ class Carrier:
         if info.own != now.own or (why := hidden(info)):
             return self._end(now, "failed", _changed(now, info.own) if info.own != now.own else why)
         findings = self._checks.findings(now.fork, now.parent, now.rule.validators, until_us=self._held_until(now))
-        if reasons := reasons_of(findings):
+        if reasons := reasons_of(findings) or _unchecked(now, findings):
             return self._end(now, "failed", "; ".join(reasons), findings)
         self._ledger.note(now, p.Checked, findings=findings)
         return None
@@ -192,7 +192,7 @@ class Carrier:
 
     def _recheck(self, now: Proposal, fork: Log) -> None:
         findings = self._checks.findings(fork.name, now.parent, now.rule.validators, until_us=self._held_until(now))
-        if reasons := reasons_of(findings):
+        if reasons := reasons_of(findings) or _unchecked(now, findings):
             self._give_up(now, fork, "; ".join(reasons), findings)
         else:
             self._ledger.note(now, p.Rechecked, findings=findings)
@@ -240,6 +240,13 @@ def _fresh_name(now: Proposal) -> str:
 def _append_once(fork: Log, batch: list[Record], id: str, number: int) -> None:
     with contextlib.suppress(ConditionFailed):  # that number was taken before, and a later one too
         fork.append_many(batch, writer=f"proposal-{id}", sequence=number)
+
+
+def _unchecked(now: Proposal, findings: list[Finding]) -> list[str]:
+    """Where validators decide, nothing passes without one: they may have been removed since it was proposed."""
+    if now.rule.promotion == "auto" and not findings:
+        return [f"no validator stands before {now.parent!r} any more, and nobody else decides"]
+    return []
 
 
 def _changed(now: Proposal, own: int) -> str:

@@ -83,6 +83,8 @@ class Registry:
             raise InvalidArgument(f"{name[:100]!r} is no name for a validator: use 1 to 100 of A-Z a-z 0-9 . _ -")
         if not _PATTERN.fullmatch(logs):
             raise InvalidArgument(f"{logs[:100]!r}: a pattern is a name of a log with *, ? or [...] in it")
+        if bounds is not None:
+            bounds.check()  # now, and not when somebody's proposal waits for it
         added = Registration(
             name=name,
             validator=absolute(validator),

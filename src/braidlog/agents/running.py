@@ -60,6 +60,18 @@ class Bounds(Struct, frozen=True, kw_only=True):
     timeout_s: float = limits.VALIDATOR_TIMEOUT_S
     memory_bytes: int | None = limits.VALIDATOR_MEMORY_BYTES
 
+    def check(self) -> None:
+        """InvalidArgument if no validator could be run within them."""
+        if not 0 < self.timeout_s <= limits.VALIDATOR_TIMEOUT_MAX_S:
+            raise InvalidArgument(
+                f"a validator may take up to {limits.VALIDATOR_TIMEOUT_MAX_S:g} s, not {self.timeout_s:g}"
+            )
+        if self.memory_bytes is not None and self.memory_bytes < limits.VALIDATOR_MEMORY_BYTES_MIN:
+            raise InvalidArgument(
+                f"a validator that may have {self.memory_bytes:,} bytes gets nowhere: it needs "
+                f"{limits.VALIDATOR_MEMORY_BYTES_MIN:,}"
+            )
+
 
 class Job(Struct, frozen=True, kw_only=True):
     """What the other process is told."""
@@ -81,15 +93,7 @@ class Runner(Protocol):
 def run(job: Job, name: str = "") -> Finding:
     """Run a validator over a fork, in a process of its own."""
     split(job.validator)
-    if not 0 < job.bounds.timeout_s <= limits.VALIDATOR_TIMEOUT_MAX_S:
-        raise InvalidArgument(
-            f"a validator may take up to {limits.VALIDATOR_TIMEOUT_MAX_S:g} s, not {job.bounds.timeout_s:g}"
-        )
-    memory = job.bounds.memory_bytes
-    if memory is not None and memory < limits.VALIDATOR_MEMORY_BYTES_MIN:
-        raise InvalidArgument(
-            f"a validator that may have {memory:,} bytes gets nowhere: it needs {limits.VALIDATOR_MEMORY_BYTES_MIN:,}"
-        )
+    job.bounds.check()
     began = time.monotonic()
     with _Watched(job) as watched:
         verdict = watched.verdict(began + job.bounds.timeout_s)
