@@ -1,7 +1,7 @@
 """A model that is a script: no network is asked, and what it does next is decided by what the tools returned.
 
-A script is a generator. It gets what the agent was asked, yields the calls of one step, which are made at once, gets what
-they returned, and in the end returns the agent's answer.
+A script is a generator. It gets what the agent was asked, yields the calls of one step, which are made at once, gets
+what they returned, and in the end returns the agent's answer.
 
     def script(asked: str) -> Script:
         (logs,) = yield [Call("list_logs", {"pattern": "iot*"})]

@@ -125,7 +125,12 @@ class Worker(Generic[T]):
     ) -> None:
         self._place = place
         self._agent: Agent[None, T] = Agent(
-            model, name=place.agent, instructions=instructions, output_type=output, toolsets=[place.toolset], tools=tools
+            model,
+            name=place.agent,
+            instructions=instructions,
+            output_type=output,
+            toolsets=[place.toolset],
+            tools=tools,
         )
 
     @property
