@@ -39,7 +39,7 @@ def measure(options: Options) -> Figure:
         ],
         log_x=False,
     )
-    count = options.pick(1_000, 150)
+    count = options.pick(400, 150)
     numbers = READERS[:2] if options.quick else READERS
     samples: Samples = defaultdict(list)
     bulk: dict[str, list[float]] = defaultdict(list)
@@ -52,7 +52,7 @@ def measure(options: Options) -> Figure:
             for label, driver in drivers.items()
             for readers in numbers
         }
-        harness.interleave(variants, options.pick(7, 2))
+        harness.interleave(variants, options.pick(5, 2))
     for label in drivers:
         line = figure.line(label)
         for readers in numbers:
