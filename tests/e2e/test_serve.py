@@ -103,7 +103,8 @@ def test_every_verb_works_through_the_url_and_through_the_directory(served: Serv
     assert local.lines("append", "orders", "b") == ["1"]  # through the directory's socket
     assert remote.lines("read", "orders", "--raw") == local.lines("read", "orders", "--raw") == ["a", "b"]
     assert remote.lines("tail", "orders", "--consumer", "c", "--raw") == ["a", "b"]
-    assert remote.json("demo", "--at", served.url)["caught"] > 0
+    told = remote.json("demo", "--at", served.url, "--no-spark", "--seconds", "0")
+    assert (told["caught"]["state"], told["promoted"]["state"]) == ("failed", "promoted")
 
 
 def test_the_doctor_examines_the_directory_and_not_the_service(served: Served, place: Path) -> None:

@@ -24,8 +24,8 @@ LAYERS: list[set[str]] = [
     {"braidlog"},  # the package itself: the names that it exports
     {"bulk"},
     {"agents", "aio", "testing"},
-    {"mcp"},
-    {"cli", "spark"},
+    {"mcp", "spark"},
+    {"cli"},
     {"__main__"},
 ]
 

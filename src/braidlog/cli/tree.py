@@ -10,6 +10,7 @@ from braidlog.errors import Gone
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+    from rich.tree import Tree
 
     from braidlog import Braid, Info, Log
 
@@ -51,8 +52,27 @@ def _below(log: Log, info: Info, numbers: dict[str, int]) -> int | None:
     return None
 
 
+class Trees(NamedTuple):
+    """A tree for each log that hangs below nothing."""
+
+    roots: list[Tree]
+    width: int  # of the widest line
+    hidden: int  # forks that lie too deep to be drawn
+
+
 def draw(leaves: list[Leaf], screen: Console) -> int:
     """Print a tree for each log that hangs below nothing. Answers how many forks lie too deep to be drawn."""
+    trees = grown(leaves, screen)
+    given = screen.width
+    screen.width = max(given, trees.width)  # rich would cut what does not fit, while a terminal wraps by itself
+    for root in trees.roots:
+        screen.print(root)
+    screen.width = given
+    return trees.hidden
+
+
+def grown(leaves: list[Leaf], screen: Console) -> Trees:
+    """The same, to be printed on that screen by whoever asks."""
     from rich.tree import Tree
 
     glyphs = _GLYPHS if screen.encoding.lower().startswith("utf") else _ASCII
@@ -73,12 +93,7 @@ def draw(leaves: list[Leaf], screen: Console) -> int:
                 continue
             nodes[info.id] = parent.add(label), depth
         width = max(width, label.cell_len + depth * _INDENT)
-    given = screen.width
-    screen.width = max(given, width)  # rich would cut what does not fit, while a terminal wraps by itself
-    for root in roots:
-        screen.print(root)
-    screen.width = given
-    return hidden
+    return Trees(roots, width, hidden)
 
 
 def _label(info: Info, glyphs: dict[str, str]) -> Text:

@@ -1,203 +1,225 @@
-"""The demo: a careless agent is caught on a fork and squashed, a careful one is promoted, and production never stops.
+"""The demo: production alone, then beside three agents on forks. A bad write is caught, a good one promoted.
 
 Every number is measured as it happens, and every claim is checked: one that does not hold ends the demo with an error.
 """
 
 from __future__ import annotations
 
-import statistics
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-from msgspec import Struct
-
-from braidlog.cli.demo.market import Consumer, Orders
-from braidlog.cli.demo.restock import CAREFUL, CARELESS, validate
+from braidlog.agents import Access, Audit, Desk, Policy, Registry
+from braidlog.cli.demo import agents, questions, sparking
+from braidlog.cli.demo.hands import CHECK, Hands, median_us
+from braidlog.cli.demo.market import Production
+from braidlog.cli.demo.outcome import Attempt, Outcome
+from braidlog.cli.demo.pacing import PATIENCE_S, Pace, Stopped
+from braidlog.cli.demo.shop import Shop
+from braidlog.cli.demo.trade import SKUS, Mispriced, Trade
 from braidlog.cli.failures import Refused
 
 if TYPE_CHECKING:
-    from braidlog import Braid, Log, Record
+    from braidlog import Braid, Log
+    from braidlog.cli.demo.board import Board
 
 T = TypeVar("T")
 
-_PATIENCE_S: Final = 10.0
+ALONE_S: Final = 4.0
+AFTER_S: Final = 2.0
+_AT_LEAST_ORDERS: Final = 100  # before agents come, however fast the story is told
+_READ_RECORDS: Final = 5_000
 
 
-class Hold(Struct):
-    """How one fork went."""
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How it is told."""
 
-    fork: str
-    decision: str  # "squash" or "promote"
-    fork_us: float
-    decide_us: float
-    waited_ms: float  # from the fork to the consumer's next record: as long as the decision took
-    resumed_ms: float  # from the decision to that record
-
-
-class Outcome(Struct):
-    """What was measured."""
-
-    orders: int  # appended
-    append_p50_us: float
-    append_held_p50_us: float  # while a hold was in force
-    caught: int  # bad records that the validator found
-    read_orders: int
-    read_restocks: int
-    read_bad: int
-    holds: list[Hold]
+    seed: int
+    pace: Pace
+    past: int = 20_000  # orders that are there in the beginning
+    spark: bool = True  # if it can run
 
 
-class Narrator(Protocol):
-    """Whoever tells the story."""
+class Story:
+    """One telling. `run` may be called once; whoever shows it may look at the rest meanwhile, from another thread."""
 
-    def chapter(self, title: str) -> None: ...
-    def say(self, text: str) -> None: ...
-    def tree(self, braid: Braid) -> None: ...
-    def problems(self, found: Sequence[tuple[Record, str]]) -> None: ...
-    def watch(self, seconds: float, line: Callable[[], str]) -> None:
-        """Let time pass, showing the line as it changes."""
-
-
-def tell(braid: Braid, narrator: Narrator) -> Outcome:
-    """Run the whole story and return what was measured."""
-    return _Story(braid, narrator).run()
-
-
-class _Story:
-    def __init__(self, braid: Braid, narrator: Narrator) -> None:
+    def __init__(self, braid: Braid, access: Access, board: Board, setting: Setting) -> None:
         self.braid = braid
-        self.narrator = narrator
-        self.name = _free_name(braid, "orders")
-        self.log = braid.create(self.name)
-        self.consumer = Consumer(self.log)  # before the first order, so that it sees every one
-        self.orders = Orders(self.log)
-        self.held: list[float] = []  # microseconds of the appends during holds
-        self.holds: list[Hold] = []
+        self.setting = setting
+        self.board = board
+        self.production: Production | None = None
+        self.alone_from = self.agents_from = self.agents_until = 0.0
+        self._access = access
+        self._pace = setting.pace
+        self._audit = Audit(braid)
+        self._trade = Trade(setting.seed, setting.past)
+        self._hands: list[Hands] = []
 
     def run(self) -> Outcome:
+        """Tell it, and return what was measured. If it ends before its time it leaves no fork behind."""
         try:
-            self._live()
-            caught = self._careless()
-            self._careful()
-            self.orders.stop()
-            end = self.log.tail()
-            self._expect(lambda: len(self.consumer.arrivals) == end, "production reads all there is")
-        finally:
-            self.orders.stop()
-            self.consumer.stop()
-        kinds = self.consumer.kinds
+            return self._tell()
+        except BaseException:
+            for hands in self._hands:
+                hands.leave()
+            raise
+
+    def _tell(self) -> Outcome:
+        name = _free_name(self.braid)
+        self.board.say("demo", f"seed {self.setting.seed}; the agents are scripted, no model is asked")
+        log = self.braid.create(name)
+        Registry(self.braid).add(f"{name}.stock", CHECK, logs=name)
+        with ExitStack() as ended:
+            production = self.production = Production(log, self._trade)
+            ended.callback(production.stop)
+            ended.callback(self._audit.close)
+            self._alone(production)
+            spark = self._start_spark(ended)
+            restocker = self._restocker(production, spark)
+            found, tested, (caught, promoted) = self._together(production, restocker)
+            self.agents_until = time.perf_counter()
+            self._check_agents(found, tested, caught, promoted)
+            waiting = agents.leave_for_review(
+                self._hands[-1], Desk(self.braid, Policy.default(), access=self._access, audit=self._audit)
+            )
+            self._require(waiting.state == "waiting", "the last proposal waits for a person")
+            self._pace.pause(AFTER_S)
+            self._check_production(production, log, promoted)
+        crew = self._hands
         return Outcome(
-            orders=len(self.orders.micros),
-            append_p50_us=_median(self.orders.micros),
-            append_held_p50_us=_median(self.held),
+            seed=self.setting.seed,
+            log=name,
+            seconds=self.board.seconds,
+            alone=production.latency(self.alone_from, self.agents_from),
+            beside_agents=production.latency(self.agents_from, self.agents_until),
+            forks=sum(len(hands.fork_us) for hands in crew),
+            fork_p50_us=median_us(crew),
+            engine=questions.engine(),
+            mispriced=found,
+            tested=tested,
             caught=caught,
-            read_orders=kinds["order"],
-            read_restocks=kinds["restock"],
-            read_bad=self.consumer.bad,
-            holds=self.holds,
+            promoted=promoted,
+            spark=restocker.check,
+            no_spark=self._no_spark,
+            waiting=waiting.id,
+            read_orders=production.consumer.shop.orders,
+            read_restocks=production.consumer.shop.restocks,
         )
 
-    def _live(self) -> None:
-        self.narrator.chapter("Orders arrive")
-        self.narrator.say(f"A writer appends orders to {self.name!r}; production reads them as they come.")
-        self.narrator.watch(2.0, self._line)
-        self._expect(lambda: self.consumer.kinds["order"] > 0, "production reads orders")
-        self.narrator.tree(self.braid)
-
-    def _careless(self) -> int:
-        self.narrator.chapter("An agent restocks, carelessly")
-        fork, point, began, fork_us = self._fork("restock-1", CARELESS)
-        found = validate(fork.diff())
-        self.narrator.problems(found)
-        self._require(len(found) > 0, "the validator finds the bad records")
-        _, squash_us = _timed(fork.squash)
-        self._decided(fork, "squash", point, began, fork_us, squash_us)
-        self._require(self.consumer.kinds["restock"] == 0 and self.consumer.bad == 0, "production saw none of it")
-        self.narrator.say("Squashed. Production goes on where it paused and saw nothing of the agent's records.")
-        self.narrator.tree(self.braid)
-        self.narrator.watch(1.0, self._line)
-        return len(found)
-
-    def _careful(self) -> None:
-        self.narrator.chapter("It tries again")
-        fork, point, began, fork_us = self._fork("restock-2", CAREFUL)
-        diff = fork.diff()
-        self._require(not validate(diff), "the second fork is in order")
-        self.narrator.say(
-            f"The validator passes all {len(diff.own)} records; {len(diff.inherited)} orders came between meanwhile."
+    def _alone(self, production: Production) -> None:
+        orders = len(self._trade.past)
+        production.begin(self._pace)
+        self.board.say("production", f"{production.log.name} has {orders:,} orders; more arrive, a consumer reads them")
+        self.alone_from = time.perf_counter()
+        self._pace.pause(ALONE_S)
+        self._pace.until(
+            lambda: production.placed() >= _AT_LEAST_ORDERS or production.trouble, "orders to come", PATIENCE_S
         )
-        promoted, promote_us = _timed(lambda: fork.promote(expected_own=len(diff.own)))
-        self._require(promoted, "the fork is promoted")
-        self._decided(fork, "promote", point, began, fork_us, promote_us)
-        self._expect(lambda: self.consumer.kinds["restock"] == len(CAREFUL), "production sees the restock")
-        self._require(self.consumer.bad == 0, "production saw nothing bad")
-        self.narrator.say(f"Promoted, exactly as validated. Production now reads its {len(CAREFUL)} restock records.")
-        self.narrator.tree(self.braid)
-        self.narrator.watch(1.0, self._line)
+        self._require(production.consumer.shop.orders > 0, "production reads orders")
+        self.agents_from = time.perf_counter()
+        self.board.say("production", self.figures(self.alone_from, self.agents_from))
 
-    def _fork(self, name: str, writes: Sequence[object]) -> tuple[Log, int, float, float]:
-        """Fork, let the agent write, and show it. Answers the fork, its fork point, when it began, and its cost."""
-        before = len(self.orders.micros)
-        began = time.perf_counter()
-        fork, fork_us = _timed(lambda: self.log.cfork(_free_name(self.braid, name), promotable=True))
-        point = fork.info().fork_point
-        assert point is not None
-        self.narrator.say(f"It forks {self.name!r} as {fork.name!r} in {fork_us:,.0f} µs, and writes only there.")
-        for write in writes:
-            fork.append(msgspec.json.encode(write))
-        self.narrator.tree(self.braid)
-        self.narrator.say("Orders go on being appended; readers wait at the fork point until the fork is decided.")
-        self.narrator.watch(1.5, self._line)
-        self.held += self.orders.micros[before:]
-        return fork, point, began, fork_us
-
-    def _decided(self, fork: Log, how: str, point: int, began: float, fork_us: float, decide_us: float) -> None:
-        decided = time.perf_counter()
-        self._expect(lambda: self.consumer.time_of(point) is not None, "production goes on after the decision")
-        resumed = self.consumer.time_of(point)
-        assert resumed is not None
-        self.holds.append(
-            Hold(fork.name, how, fork_us, decide_us, (resumed - began) * 1e3, max(resumed - decided, 0.0) * 1e3)
+    def figures(self, since: float, until: float) -> str:
+        """How production does, in a line."""
+        assert self.production is not None
+        found = self.production.latency(since, until)
+        return (
+            f"{found.per_s:,.0f} orders/s; append p50 {found.append_p50_us:,.0f} µs, p99 {found.append_p99_us:,.0f}; "
+            f"read p50 {found.read_p50_us:,.0f} µs, p99 {found.read_p99_us:,.0f}"
         )
 
-    def _line(self) -> str:
-        read = sum(self.consumer.kinds.values())
-        return f"{len(self.orders.micros):,} appended, {read:,} read by production   {self.orders.latest}"
+    def _start_spark(self, ended: ExitStack) -> sparking.SparkProcess | None:
+        self._no_spark = sparking.why_not() if self.setting.spark else "it was not asked for"
+        if self._no_spark:
+            self.board.say("spark", self._no_spark)
+            return None
+        scratch = ended.enter_context(TemporaryDirectory(prefix="braidlog-demo-spark-", ignore_cleanup_errors=True))
+        spark = sparking.SparkProcess(self._access, Path(scratch))
+        ended.callback(spark.close)
+        self.board.say("spark", "starts in the background, in a process of its own")
+        return spark
 
-    def _expect(self, reached: Callable[[], bool], claim: str) -> None:
-        """Wait until it is so."""
-        self.consumer.wait_until(lambda: reached() or self.orders.error is not None, _PATIENCE_S)
-        self._require(reached(), claim)
+    def _restocker(self, production: Production, spark: sparking.SparkProcess | None) -> agents.Restocker:
+        log = production.log
+        self._stage = agents.Stage(production, self._pace, self.board)
+        self._hands = [
+            Hands(agent, log, self.braid, self._access, self._audit, self.board)
+            for agent in ("analyst", "tester", "restocker")
+        ]
+        desk = Desk(self.braid, agents.Restocker.policy(log.name), access=self._access, audit=self._audit)
+        return agents.Restocker(self._hands[-1], self._stage, desk, spark, self.setting.seed)
+
+    def _together(
+        self, production: Production, restocker: agents.Restocker
+    ) -> tuple[list[Mispriced], dict[str, str], tuple[Attempt, Attempt]]:
+        """All three at once. If one fails, the others end too."""
+        analyst, tester, _ = self._hands
+        with ThreadPoolExecutor(3, "demo-agent") as pool:
+            try:
+                looked = pool.submit(agents.analyse, analyst, self._stage)
+                tried = pool.submit(agents.probe, tester, self._stage, self.setting.seed)
+                restocked = pool.submit(restocker.work)
+                crew: dict[str, Future[Any]] = {"analyst": looked, "tester": tried, "restocker": restocked}
+                wait(crew.values(), return_when=FIRST_EXCEPTION)
+            except BaseException:
+                self._pace.stop()
+                raise
+            if any(one.done() and one.exception() for one in crew.values()):
+                self._pace.stop()
+        if production.trouble is not None:
+            raise production.trouble
+        for agent, one in crew.items():
+            error = one.exception()
+            if error is not None and not isinstance(error, Stopped):
+                self.board.say(agent, f"failed: {error}", "bad")
+                raise Refused(f"the demo failed: the {agent}: {error}") from error
+        self.board.say("production", self.figures(self.agents_from, time.perf_counter()))
+        return looked.result(), tried.result(), restocked.result()
+
+    def _check_agents(self, found: list[Mispriced], tested: dict[str, str], caught: Attempt, promoted: Attempt) -> None:
+        self._require(found == [self._trade.planted], "the analyst finds what was sold too cheaply, and nothing else")
+        self._require(tested["late"].startswith("taken as late"), "the consumer takes late orders")
+        self._require(tested["duplicate"].startswith("ignored"), "the consumer ignores duplicates")
+        self._require(tested["malformed"].startswith("crash"), "a malformed order would crash the consumer")
+        self._require(caught.state == "failed" and len(caught.reasons) == 2, "the validator catches both bad records")
+        self._require(promoted.state == "promoted", "the good record is promoted")
+
+    def _check_production(self, production: Production, log: Log, promoted: Attempt) -> None:
+        """It has read everything, in the order of the log, and kept the stock right."""
+        production.orders.stop()
+        end = log.tail()
+        self._pace.until(lambda: production.read_up_to(end - 1), "production reads all there is", PATIENCE_S)
+        production.stop()
+        consumer = production.consumer
+        self._require(not consumer.crash, f"production never crashes ({consumer.crash})")
+        again, at = Shop(), 0
+        while at < end:
+            found = log.read(at, end, max_records=_READ_RECORDS)
+            for record in found:
+                said = again.take(record.value)
+                if record.position in promoted.positions:
+                    self._require(said.startswith("put on the shelf"), f"the restock stands at {record.position}")
+            at += len(found)
+        self._require(again.stock == consumer.shop.stock, "production has the stock that its log says")
+        restocks = len(SKUS) + len(promoted.positions)
+        self._require(consumer.shop.restocks == restocks, "production saw the good restock, and no other")
 
     def _require(self, holds: bool, claim: str) -> None:
-        if self.orders.error is not None:
-            raise self.orders.error
+        if self.production is not None and self.production.trouble is not None:
+            raise self.production.trouble
         if not holds:
             raise Refused(f"the demo failed: it is not so that {claim}")
 
 
-def pause(seconds: float) -> None:
-    """Let the others work."""
-    threading.Event().wait(seconds)
-
-
-def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    began = time.perf_counter()
-    result = call()
-    return result, (time.perf_counter() - began) * 1e6
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values) if values else 0.0
-
-
-def _free_name(braid: Braid, name: str) -> str:
-    """The name, or the first of name-2, name-3 ... that is free: a demo may run twice in one directory."""
-    candidate, number = name, 1
-    while candidate in braid:
+def _free_name(braid: Braid) -> str:
+    """The name, or the first of orders-2, orders-3 ... that is free: a demo may run twice in one directory."""
+    name, number = "orders", 1
+    while name in braid:
         number += 1
-        candidate = f"{name}-{number}"
-    return candidate
+        name = f"orders-{number}"
+    return name

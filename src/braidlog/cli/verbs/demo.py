@@ -1,129 +1,101 @@
-"""`braid demo`: the story of two forks, told in the terminal. It ends by itself."""
+"""`braid demo`: agents work on forks beside production, shown in the terminal. It ends by itself."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import random
+import shlex
+import signal
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from braidlog.cli.call import Call, Verb, pass_call
-from braidlog.cli.demo.story import Outcome, pause, tell
 from braidlog.cli.output import console, write_json
-from braidlog.cli.rendering import printable
-from braidlog.cli.tree import draw, gather
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from braidlog import Braid
+    from braidlog.agents import Access
+    from braidlog.cli.demo.outcome import Outcome
+    from braidlog.cli.demo.story import Setting
 
-    from braidlog import Braid, Record
-
-_HASTE: Final = 0.1  # of the pauses that a person needs to follow, when none is watching
-_FRAME_S: Final = 0.1
+_SECONDS: Final = 20.0  # that the story takes as it is meant to be told, without what Spark takes
+_SECONDS_UNWATCHED: Final = 5.0
+_SEEDS: Final = 2**31
 
 
 @click.command(cls=Verb)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 600),
+    help=f"How long to take, about; Spark may take longer. [default: {_SECONDS:g} on a terminal, "
+    f"else {_SECONDS_UNWATCHED:g}]",
+)
+@click.option(
+    "--seed", type=click.IntRange(0, _SEEDS - 1), help="What is bought, and what goes wrong. [default: drawn]"
+)
+@click.option("--plain", is_flag=True, help="Print lines also on a terminal, and no picture that changes.")
+@click.option("--no-spark", is_flag=True, help="Leave the Spark job out, also if Spark is installed.")
 @pass_call
-def demo(call: Call) -> None:
-    """Show what forks are for, in about ten seconds.
+def demo(call: Call, seconds: float | None, seed: int | None, plain: bool, no_spark: bool) -> None:
+    """Show what forks are for, in less than a minute.
 
-    Orders stream in while an agent's bad writes are caught on a fork and squashed, and good ones promoted. In memory,
-    unless --at names a directory or a service (BRAIDLOG_URL does not count here).
+    Orders stream in. An analyst, a tester and a restocker, three scripted agents, work on forks meanwhile: a bad write
+    is caught, a good one promoted, and production goes on. In a directory that is deleted afterwards, unless --at
+    names one or a service (BRAIDLOG_URL does not count here).
     """
-    import braidlog
+    from tempfile import TemporaryDirectory
 
-    with braidlog.open(call.url or "memory://") as braid:
+    from braidlog.cli.demo.board import Board
+    from braidlog.cli.demo.pacing import Pace
+    from braidlog.cli.demo.showing import Lines, summarize
+    from braidlog.cli.demo.story import Setting, Story
+
+    screen = console()
+    watched = screen.is_terminal and not call.json
+    if seconds is None:
+        seconds = _SECONDS if watched else _SECONDS_UNWATCHED
+    if seed is None:
+        seed = random.randrange(_SEEDS)
+    setting = Setting(seed=seed, pace=Pace(seconds / _SECONDS), spark=not no_spark)
+    with ExitStack() as ended:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
+        ended.callback(signal.signal, signal.SIGTERM, before)
+        kept = call.url
+        if kept is None:
+            call = replace(call, url=ended.enter_context(TemporaryDirectory(prefix="braidlog-demo-")))
+        access = call.access()
+        braid = ended.enter_context(call.open_writing(create=True))
         if call.json:
-            write_json(msgspec.to_builtins(tell(braid, _Silent())))
+            write_json(msgspec.to_builtins(Story(braid, access, Board(), setting).run()))
             return
-        screen = console()
-        _show(screen, tell(braid, _Teller(screen)))
+        if watched and not plain:
+            outcome = _painted(braid, access, setting)
+        else:
+            lines = Lines(screen)
+            lines.story = Story(braid, access, Board(lines.told, lines.scene), setting)
+            outcome = lines.story.run()
+    summarize(screen, outcome, None if kept is None else shlex.quote(kept))
 
 
-class _Silent:
-    """Tells nothing, for those who want the numbers."""
+def _painted(braid: Braid, access: Access, setting: Setting) -> Outcome:
+    """As a picture that changes, and all lines of it in the end."""
+    from rich.console import Console
+    from rich.live import Live
 
-    def chapter(self, title: str) -> None:
-        del title
+    from braidlog.cli.demo.board import Board
+    from braidlog.cli.demo.showing import FRAMES_PER_S, Lines, Picture
+    from braidlog.cli.demo.story import Story
 
-    def say(self, text: str) -> None:
-        del text
-
-    def tree(self, braid: Braid) -> None:
-        del braid
-
-    def problems(self, found: Sequence[tuple[Record, str]]) -> None:
-        del found
-
-    def watch(self, seconds: float, line: Callable[[], str]) -> None:
-        del line
-        pause(seconds * _HASTE)
-
-
-class _Teller:
-    """Tells it on a screen, or as plain text when there is none."""
-
-    def __init__(self, screen: Console) -> None:
-        self._screen = screen
-        self._number = 0
-
-    def chapter(self, title: str) -> None:
-        from rich.text import Text
-
-        self._number += 1
-        self._screen.print()
-        self._screen.print(Text(f"{self._number}. {title}", "bold"))
-
-    def say(self, text: str) -> None:
-        from rich.text import Text
-
-        self._screen.print(Text(f"   {text}"))
-
-    def tree(self, braid: Braid) -> None:
-        draw(gather(braid), self._screen)
-
-    def problems(self, found: Sequence[tuple[Record, str]]) -> None:
-        from rich.text import Text
-
-        self.say("The validator looks at the fork's own records:")
-        for record, problem in found:
-            line = Text(f"      {record.position}  {printable(record.value)}  ")
-            self._screen.print(line.append(problem, "red"))
-
-    def watch(self, seconds: float, line: Callable[[], str]) -> None:
-        if not self._screen.is_terminal:
-            pause(seconds * _HASTE)
-            self.say(line())
-            return
-        from rich.live import Live
-        from rich.text import Text
-
-        until = time.monotonic() + seconds
-        with Live(console=self._screen, auto_refresh=False) as live:
-            while (left := until - time.monotonic()) > 0:
-                pause(min(left, _FRAME_S))
-                text = Text(f"   {line()}", "green", no_wrap=True, overflow="ellipsis")
-                live.update(text, refresh=True)
-
-
-def _show(screen: Console, outcome: Outcome) -> None:
-    from rich.table import Table
-
-    table = Table(title="measured just now", title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("append, median", f"{outcome.append_p50_us:,.0f} µs")
-    table.add_row("append while readers were held, median", f"{outcome.append_held_p50_us:,.0f} µs")
-    for hold in outcome.holds:
-        table.add_row(f"fork {hold.fork}", f"{hold.fork_us:,.0f} µs")
-        table.add_row(f"{hold.decision} {hold.fork}", f"{hold.decide_us:,.0f} µs")
-        table.add_row("   production waited for that decision", f"{hold.waited_ms:,.0f} ms")
-        table.add_row("   and read on after it within", f"{hold.resumed_ms:,.1f} ms")
-    screen.print()
-    screen.print(table)
-    screen.print(
-        f"Production read {outcome.read_orders:,} orders and {outcome.read_restocks:,} restock records, "
-        f"{outcome.read_bad} of them bad; {outcome.caught} bad ones were caught on the fork."
-    )
+    screen = Console(highlight=False)
+    picture = Picture(screen)
+    story = picture.story = Story(braid, access, Board(), setting)
+    try:
+        with Live(picture, console=screen, refresh_per_second=FRAMES_PER_S, transient=True):
+            return story.run()
+    finally:
+        lines = Lines(console())
+        for line in story.board.lines:
+            lines.told(line)
