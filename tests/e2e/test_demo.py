@@ -177,7 +177,7 @@ def test_a_process_without_a_terminal_prints_lines_and_what_it_says_to_try_works
 
 def test_on_a_terminal_it_draws_a_picture_that_changes(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(
         [*COMMAND, "--seconds", "3"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment

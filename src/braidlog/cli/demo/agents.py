@@ -173,8 +173,8 @@ class Restocker:
             for value in values:
                 hands.say(f"writes {value.decode()}")
             self._stage.holding.set()
-            self._stage.board.scene()
             self._stage.pace.pause(1.5)
+            self._stage.board.scene()
             if self._spark is not None and against is not None:
                 self._ask_spark(fork, against)
             proposal = self._desk.propose(fork, agent=hands.agent, title=f"restock, attempt {self._number}")

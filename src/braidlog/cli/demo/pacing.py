@@ -9,7 +9,7 @@ from typing import Final
 
 from braidlog.errors import Timeout
 
-PATIENCE_S: Final = 60.0  # for what must come; never reached when all is well
+PATIENCE_S: Final = 120.0  # for what must come; never reached when all is well
 _LOOK_S: Final = 0.02
 
 

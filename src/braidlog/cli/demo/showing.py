@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from braidlog.cli.tree import Leaf
 
 FRAMES_PER_S: Final = 4.0
-_LINES: Final = 12  # of the story that the picture has
+_LINES: Final = 12  # of the story that the picture has, if there is room
+_FRAME_LINES: Final = 10  # that it has besides those, the forks and the holds
 _LATELY_S: Final = 2.0
 _TONES: Final = {"plain": "", "good": "green", "bad": "red"}
 _WHO: Final = {"analyst": "magenta", "tester": "cyan", "restocker": "yellow", "spark": "blue", "production": "bold"}
@@ -63,11 +64,12 @@ class Picture:
             return Text("")
         title = Text(f"braid demo  {story.board.seconds:.0f} s", "bold")
         title.append(f"   {story.production.log.name}, three scripted agents, seed {story.setting.seed}", "dim")
-        parts: list[RenderableType] = [title, Text(""), _figures(story), Text("")]
-        parts += grown(_forks(story), self._screen).roots
+        forks = _forks(story)
         holds = [_hold(hold) for hold in _holds(story)]
-        parts += [*holds, *[Text("")] * (2 - len(holds))]
-        parts += [_line(line) for line in story.board.lines[-_LINES:]]
+        parts: list[RenderableType] = [title, Text(""), _figures(story), Text("")]
+        parts += [*grown(forks, self._screen).roots, *holds, Text("")]
+        room = self._screen.height - len(forks) - len(holds) - _FRAME_LINES
+        parts += [_line(line) for line in story.board.lines[-max(1, min(room, _LINES)) :]]
         return Group(*parts)
 
 

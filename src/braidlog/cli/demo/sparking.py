@@ -17,13 +17,13 @@ from typing import IO, TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from braidlog.cli.demo.pacing import PATIENCE_S
 from braidlog.cli.failures import Refused
 
 if TYPE_CHECKING:
     from braidlog.agents import Access
     from braidlog.cli.demo.pacing import Pace
 
-_PATIENCE_S: Final = 90.0
 _END_S: Final = 10.0
 _LAST_WORDS_LINES: Final = 5
 # Workers would import PySpark from a zip, which has no compiled modules: three times as long for each of them.
@@ -108,7 +108,7 @@ class SparkProcess:
                 found.append(self._answers.get_nowait())
             return bool(found)
 
-        pace.until(came, "an answer of Spark", _PATIENCE_S)
+        pace.until(came, "an answer of Spark", PATIENCE_S)
         if found[0] is None:
             raise Refused(f"Spark ended: {' '.join(self._words) or 'it did not say why'}")
         return found[0]
