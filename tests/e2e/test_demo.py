@@ -48,13 +48,16 @@ def too_cheap(events: list[dict[str, Any]]) -> Counter[tuple[str, str, int]]:
     return Counter((one["shop"], one["sku"], one["day"]) for one in orders if one["cents"] * 3 < usual[one["sku"]])
 
 
-def test_what_it_claims_is_in_the_log_that_it_leaves(tmp_path: Path) -> None:
+def test_what_it_claims_is_in_the_log_that_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparking, "START_S", 0.0)  # no Spark is that quick: the story is told without it
+    monkeypatch.setattr(sparking, "why_not", lambda: "")
     with braidlog.open(tmp_path / "logs") as braid:
         braid.create("orders").append(b"somebody else's")
-    said = Command(tmp_path / "elsewhere")("--at", str(tmp_path / "logs"), "--json", "demo", *AT_ONCE)
+    said = Command(tmp_path / "elsewhere")("--at", str(tmp_path / "logs"), "--json", "demo", *AT_ONCE[1:])
     outcome = msgspec.json.decode(said.stdout, type=Outcome)
     assert not (tmp_path / "elsewhere").exists()
-    assert (outcome.seed, outcome.log, outcome.no_spark) == (SEED, "orders-2", "it was not asked for")
+    assert (outcome.seed, outcome.log, outcome.spark) == (SEED, "orders-2", None)
+    assert outcome.no_spark.startswith("it was not ready within")
     events = events_of(tmp_path / "logs", "orders-2")
 
     found = {(one.shop, one.sku, one.day): one.orders for one in outcome.mispriced}
@@ -273,6 +276,7 @@ def test_memory_is_refused_as_no_validator_could_see_it() -> None:
 def test_it_says_what_spark_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert "no Java is found" in sparking.why_not()
+    assert "no Java is found" in Command("x")("demo", "--spark", "--seconds", "0", code=exit_codes.FAILED).stderr
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert "PySpark is not installed" in sparking.why_not()
 

@@ -24,7 +24,18 @@ def test_spark_is_asked_before_the_promotion_and_leaves_nothing(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     logs = tmp_path / "logs"
-    command = [sys.executable, "-m", "braidlog.cli.main", "--json", "demo", "--seconds", "0", "--seed", str(SEED)]
+    command = [
+        sys.executable,
+        "-m",
+        "braidlog.cli.main",
+        "--json",
+        "demo",
+        "--spark",
+        "--seconds",
+        "0",
+        "--seed",
+        str(SEED),
+    ]
     process = subprocess.run(
         [*command, "--at", str(logs)],
         env={**os.environ, **spark_environment, "TMPDIR": str(scratch)},

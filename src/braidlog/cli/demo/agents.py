@@ -20,6 +20,7 @@ from braidlog.cli.demo.market import Hold
 from braidlog.cli.demo.outcome import Attempt, SparkCheck
 from braidlog.cli.demo.pacing import PATIENCE_S
 from braidlog.cli.demo.shop import SHELF, Order, Restock, encode
+from braidlog.cli.demo.sparking import HELD_S, START_S, TooSlow
 from braidlog.cli.failures import Refused
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Restocker:
         self._chance = random.Random(seed)
         self._number = 0
         self.check: SparkCheck | None = None
+        self.no_spark = ""  # why it was given up
 
     @staticmethod
     def policy(log: str) -> Policy:
@@ -176,7 +178,7 @@ class Restocker:
             self._stage.pace.pause(1.5)
             self._stage.board.scene()
             if self._spark is not None and against is not None:
-                self._ask_spark(fork, against)
+                self._ask_spark(self._spark, fork, against)
             proposal = self._desk.propose(fork, agent=hands.agent, title=f"restock, attempt {self._number}")
         finally:
             hold.ended = time.perf_counter()
@@ -209,23 +211,39 @@ class Restocker:
         if self._spark is None:
             return []
         self._hands.say("waits for Spark, which still starts; nothing is held meanwhile")
-        self._spark.wait_until_ready(self._stage.pace)
-        fork = self._hands.fork("rehearsal")
-        self._hands.append(fork, careless)
-        said = self._spark.verdict(fork.name, self._stage.pace)
-        self._hands.squash(fork)
+        try:
+            self._spark.wait_until_ready(self._stage.pace)
+            fork = self._hands.fork("rehearsal")
+            try:
+                self._hands.append(fork, careless)
+                said = self._spark.verdict(fork.name, self._stage.pace)
+            finally:
+                self._hands.squash(fork)
+        except TooSlow:
+            self._give_up(self._spark, f"it was not ready within {START_S:g} s")
+            return []
         if said.passed:
             raise Refused(f"Spark found nothing wrong with {fork.name}")
         self._hands.say(f"shows Spark the bad ones on a plain fork, and is refused: {said.reasons[0]}", "bad")
         return said.reasons
 
-    def _ask_spark(self, fork: Log, against: list[str]) -> None:
-        assert self._spark is not None
-        said = self._spark.verdict(fork.name, self._stage.pace)
+    def _ask_spark(self, spark: SparkProcess, fork: Log, against: list[str]) -> None:
+        spark.allow(HELD_S)
+        try:
+            said = spark.verdict(fork.name, self._stage.pace)
+        except TooSlow:
+            self._give_up(spark, f"it said nothing within {HELD_S:g} s")
+            return
         if not said.passed:
             raise Refused(f"Spark has something against {fork.name}: {said.reasons[0]}")
         self._hands.say(f"passes a Spark job over the fork, in {said.seconds:.1f} s", "good")
-        self.check = SparkCheck(start_s=self._spark.start_s, against=against, passed=True, seconds=said.seconds)
+        self.check = SparkCheck(start_s=spark.start_s, against=against, passed=True, seconds=said.seconds)
+
+    def _give_up(self, spark: SparkProcess, why: str) -> None:
+        spark.close()
+        self._spark = None
+        self.no_spark = why
+        self._hands.say(f"goes on without Spark: {why}. This machine is busy; --spark waits for it")
 
 
 def leave_for_review(hands: Hands, desk: Desk) -> Proposal:

@@ -93,7 +93,7 @@ def _figures(story: Story) -> RenderableType:
 
 def _row(latency: Latency) -> list[str]:
     times = (latency.append_p50_us, latency.append_p99_us, latency.read_p50_us, latency.read_p99_us)
-    return [f"{latency.per_s:,.0f}", *(f"{one:,.0f} µs" for one in times)]
+    return [f"{latency.per_s:,.0f}", *(f"{one:,.0f} µs" if one else "held" for one in times)]
 
 
 def _line(line: Line) -> Text:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, TYPE_CHECKING, Final
@@ -19,11 +20,14 @@ from msgspec import Struct
 
 from braidlog.cli.demo.pacing import PATIENCE_S
 from braidlog.cli.failures import Refused
+from braidlog.errors import Timeout
 
 if TYPE_CHECKING:
     from braidlog.agents import Access
     from braidlog.cli.demo.pacing import Pace
 
+START_S: Final = 30.0  # to start and to say something once; it needs a third of that on a machine that is not busy
+HELD_S: Final = 15.0  # to say something while production is held
 _END_S: Final = 10.0
 _LAST_WORDS_LINES: Final = 5
 # Workers would import PySpark from a zip, which has no compiled modules: three times as long for each of them.
@@ -50,11 +54,20 @@ def why_not() -> str:
     return ""
 
 
+class TooSlow(Exception):
+    """It has not answered in time, and the demo can do without."""
+
+
 class SparkProcess:
     """That process, and what it started. All of it has ended after `close`."""
 
-    def __init__(self, access: Access, scratch: Path) -> None:
+    def __init__(self, access: Access, scratch: Path, *, required: bool) -> None:
+        """One that is not `required` has little time: whoever asks it finds it TooSlow, and goes on without."""
         self.start_s = 0.0
+        self._required = required
+        self._deadline = 0.0
+        self.allow(START_S)
+        self._closed = False
         self._answers: SimpleQueue[Said | None] = SimpleQueue()
         self._words: list[str] = []
         self._process = subprocess.Popen(
@@ -73,6 +86,10 @@ class SparkProcess:
             listener.start()
         self._tell(msgspec.json.encode({"access": access, "scratch": str(scratch)}))
 
+    def allow(self, seconds: float) -> None:
+        """What is answered from now on has to be answered within that time."""
+        self._deadline = time.monotonic() + (PATIENCE_S if self._required else seconds)
+
     def wait_until_ready(self, pace: Pace) -> None:
         """It takes some seconds to start."""
         self.start_s = self._answer(pace).seconds
@@ -84,6 +101,9 @@ class SparkProcess:
 
     def close(self) -> None:
         """Kill it. Whoever it started holds its standard error open, so that the end of that is the end of all."""
+        if self._closed:
+            return
+        self._closed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -108,7 +128,12 @@ class SparkProcess:
                 found.append(self._answers.get_nowait())
             return bool(found)
 
-        pace.until(came, "an answer of Spark", PATIENCE_S)
+        try:
+            pace.until(came, "an answer of Spark", self._deadline - time.monotonic())
+        except Timeout:
+            if self._required:
+                raise
+            raise TooSlow from None
         if found[0] is None:
             raise Refused(f"Spark ended: {' '.join(self._words) or 'it did not say why'}")
         return found[0]

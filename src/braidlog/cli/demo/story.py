@@ -42,7 +42,7 @@ class Setting:
     seed: int
     pace: Pace
     past: int = 20_000  # orders that are there in the beginning
-    spark: bool = True  # if it can run
+    spark: bool | None = None  # None: if it can run, and is quick enough
 
 
 class Story:
@@ -59,6 +59,7 @@ class Story:
         self._audit = Audit(braid)
         self._trade = Trade(setting.seed, setting.past)
         self._hands: list[Hands] = []
+        self._no_spark = ""
 
     def run(self) -> Outcome:
         """Tell it, and return what was measured. If it ends before its time it leaves no fork behind."""
@@ -105,7 +106,7 @@ class Story:
             caught=caught,
             promoted=promoted,
             spark=restocker.check,
-            no_spark=self._no_spark,
+            no_spark=self._no_spark or restocker.no_spark,
             waiting=waiting.id,
             read_orders=production.consumer.shop.orders,
             read_restocks=production.consumer.shop.restocks,
@@ -134,12 +135,15 @@ class Story:
         )
 
     def _start_spark(self, ended: ExitStack) -> sparking.SparkProcess | None:
-        self._no_spark = sparking.why_not() if self.setting.spark else "it was not asked for"
+        wanted = self.setting.spark
+        self._no_spark = "it was not asked for" if wanted is False else sparking.why_not()
         if self._no_spark:
+            if wanted:
+                raise Refused(self._no_spark)
             self.board.say("spark", self._no_spark)
             return None
         scratch = ended.enter_context(TemporaryDirectory(prefix="braidlog-demo-spark-", ignore_cleanup_errors=True))
-        spark = sparking.SparkProcess(self._access, Path(scratch))
+        spark = sparking.SparkProcess(self._access, Path(scratch), required=wanted is True)
         ended.callback(spark.close)
         self.board.say("spark", "starts in the background, in a process of its own")
         return spark

@@ -37,9 +37,14 @@ _SEEDS: Final = 2**31
     "--seed", type=click.IntRange(0, _SEEDS - 1), help="What is bought, and what goes wrong. [default: drawn]"
 )
 @click.option("--plain", is_flag=True, help="Print lines also on a terminal, and no picture that changes.")
-@click.option("--no-spark", is_flag=True, help="Leave the Spark job out, also if Spark is installed.")
+@click.option(
+    "--spark/--no-spark",
+    default=None,
+    help="Have a Spark job look at what is promoted, however long it takes, or not. "
+    "[default: if Spark is installed and quick enough]",
+)
 @pass_call
-def demo(call: Call, seconds: float | None, seed: int | None, plain: bool, no_spark: bool) -> None:
+def demo(call: Call, seconds: float | None, seed: int | None, plain: bool, spark: bool | None) -> None:
     """Show what forks are for, in less than a minute.
 
     Orders stream in. An analyst, a tester and a restocker, three scripted agents, work on forks meanwhile: a bad write
@@ -59,7 +64,7 @@ def demo(call: Call, seconds: float | None, seed: int | None, plain: bool, no_sp
         seconds = _SECONDS if watched else _SECONDS_UNWATCHED
     if seed is None:
         seed = random.randrange(_SEEDS)
-    setting = Setting(seed=seed, pace=Pace(seconds / _SECONDS), spark=not no_spark)
+    setting = Setting(seed=seed, pace=Pace(seconds / _SECONDS), spark=spark)
     with ExitStack() as ended:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
         ended.callback(signal.signal, signal.SIGTERM, before)
