@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -32,6 +32,7 @@ from pydantic_ai.models import Model, infer_model
 
 from apps.agents.scripted import Returned, Script, scripted
 from braidlog import limits
+from braidlog.errors import Unavailable
 from braidlog.mcp.opening import Place, house_for_one
 from braidlog.mcp.server import build
 
@@ -94,10 +95,9 @@ async def workplace(
 
     The server runs within this process, or, with `apart`, as a `braid mcp` of its own.
     """
-    calls: list[Made] = []
     if mcp_url is not None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with _connected(agent, calls, StreamableHttpTransport(mcp_url, headers=headers)) as place:
+        async with _connected(agent, mcp_url, StreamableHttpTransport(mcp_url, headers=headers)) as place:
             yield place
         return
     if at is None:
@@ -106,16 +106,18 @@ async def workplace(
         arguments = ["-m", "braidlog", "mcp", "--at", at, "--agent", agent]
         arguments += [] if policy is None else ["--policy", str(policy)]
         pipes = StdioTransport(sys.executable, arguments, env=_environment(), keep_alive=False)
-        async with _connected(agent, calls, pipes) as place:
+        async with _connected(agent, at, pipes) as place:
             yield place
         return
     with house_for_one(Place(url=at, policy_file=None if policy is None else str(policy)), agent) as house:
-        async with _connected(agent, calls, build(house)) as place:
+        async with _connected(agent, at, build(house)) as place:
             yield place
 
 
 @asynccontextmanager
-async def _connected(agent: str, calls: list[Made], server: Any) -> AsyncIterator[Workplace]:
+async def _connected(agent: str, where: str, server: Any) -> AsyncIterator[Workplace]:
+    calls: list[Made] = []
+
     async def noted(_: RunContext[Any], call: CallToolFunc, name: str, arguments: dict[str, Any]) -> ToolResult:
         result: ToolResult = await _noted(calls, call, name, arguments)
         return result
@@ -128,7 +130,13 @@ async def _connected(agent: str, calls: list[Made], server: Any) -> AsyncIterato
         init_timeout=limits.PROCESS_START_TIMEOUT_S,
         read_timeout=limits.MCP_LONG_CALL_S,
     )
-    async with toolset:
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(toolset)
+        except Exception as error:
+            raise Unavailable(
+                f"the tools cannot be had from {where} ({error}): is a `braid mcp` there, and the token its own?"
+            ) from error
         yield Workplace(agent, toolset, calls)
 
 

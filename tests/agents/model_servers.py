@@ -1,7 +1,7 @@
 """Small servers that speak the protocols of models over HTTP, for agents whose model is not scripted.
 
-What they answer is decided by a function of what the tools returned, and they check how they are asked as strictly as the
-real ones: who calls without the key, with a tool that has no schema, or with a result that nobody asked for is refused.
+What they answer is decided by a function of what the tools returned. They check how they are asked: who calls without
+the key, with a tool that has no schema, or with results that are not those of its calls is refused.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def anthropic_messages(decide: Decide) -> Iterator[ModelServer]:
     """Anthropic's protocol of messages."""
 
     def answer(request: dict[str, Any], headers: Any) -> dict[str, Any]:
-        _check(headers["x-api-key"] == KEY, "the key is wrong")
+        _check(
+            KEY in (headers["x-api-key"], (headers["Authorization"] or "").removeprefix("Bearer ")), "the key is wrong"
+        )
         _check_tools([(tool["name"], tool["input_schema"]) for tool in request["tools"]])
         parts = [part for message in request["messages"] for part in _parts(message["content"])]
         called = [part["id"] for part in parts if part["type"] == "tool_use"]

@@ -106,7 +106,7 @@ def test_a_refusal_that_a_script_does_not_expect_ends_it(place: str) -> None:
         (found,) = yield [Call("query_sql", {"log": "nothing", "sql": "SELECT 1"})]
         return found["rows"]
 
-    with pytest.raises(Stuck, match="the script did not expect it: .*'nothing'"):
+    with pytest.raises(Stuck, match=r"the script did not expect it: .*'nothing'"):
         asked(place, script, str)
 
 
@@ -123,7 +123,7 @@ def test_an_answer_that_is_not_of_its_type_ends_the_run(place: str) -> None:
         (logs,) = yield [Call("list_logs")]
         return {"log": "numbers", "total": -len(logs["logs"])}
 
-    with pytest.raises(Stuck, match="the answer of the script was refused.*greater than or equal to 0"):
+    with pytest.raises(Stuck, match=r"the answer of the script was refused.*greater than or equal to 0"):
         asked(place, script, Totals)
 
 
