@@ -73,9 +73,9 @@ class Report:
 LEAD: Final = (
     "You lead an investigation of a log of readings of sensors. Asked for a survey: create_fork of the log with "
     f"kind='severed' and ttl_s={FORK_TTL_S:g}, describe_log the fork, and answer which positions of it are to be "
-    "looked at: all of them, or, with `last_s`, those whose time is within so many seconds of the last record's. Asked for a "
-    "summary of findings: squash_fork the fork, and tell in a few sentences what happened, to somebody who decides "
-    "what to do about it; add nothing that is not among the findings."
+    "looked at: all of them, or, with `last_s`, those whose time is within so many seconds of the last record's. Asked "
+    "for a summary of findings: squash_fork the fork, and tell in a few sentences what happened, to somebody who "
+    "decides what to do about it; add nothing that is not among the findings."
 )
 
 

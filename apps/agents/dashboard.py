@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import braidlog
-from apps.agents.command import Command, plain, say
+from apps.agents.command import Command, Refused, plain, say
 from apps.agents.investigations import NORMAL, SPIKE_DEVIATIONS
 from apps.agents.readings import CELSIUS_MAX, CELSIUS_MIN, Readings, draw
 from apps.agents.scripted import Call, Script
@@ -35,6 +35,7 @@ from braidlog import limits
 
 AGENT: Final = "watcher"
 ROUNDS: Final = 12
+ROUNDS_MIN: Final = 5
 ROUND_RECORDS: Final = 600
 WINDOW_ROUNDS: Final = 10  # what is usual is told from so many rounds before
 HISTORY_RECORDS: Final = 100_000
@@ -240,6 +241,8 @@ async def show(command: Command, at: str) -> None:
             await _show(command, at, lambda: None)
             return
         rounds = command.chosen.rounds
+        if rounds < ROUNDS_MIN:
+            raise Refused(f"what goes wrong takes a while: let --rounds be {ROUNDS_MIN} or more")
         readings = drawn(command.seed, rounds)
         say(f"seed {command.seed}: {len(readings.planted)} anomalies are to come in {rounds} rounds")
         with feeding(at, command.chosen.log, readings, rounds) as feed:

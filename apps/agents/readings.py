@@ -97,9 +97,8 @@ def draw(
     all of them within a `part` of the readings, save for those that last until the end."""
     own = (part[1] - part[0]) * count / devices  # about so many records of each device are in that part
     if own < OWN_MIN:
-        raise ValueError(
-            f"{count:,} readings are too few for {devices} devices: draw {OWN_MIN / own:.1f} times as many"
-        )
+        least = math.ceil(count * OWN_MIN / own)
+        raise ValueError(f"{count:,} readings are too few for {devices} devices: take {least:,} or more")
     rng = Random(seed)
     draft = _devices(rng, count, devices)
     low, high = int(part[0] * count), int(part[1] * count)
@@ -161,7 +160,7 @@ def _silence(
     count = len(draft.who)
     length = round(rng.uniform(60, 90) / own * (high - low))
     first = rng.randrange(low, max(low + 1, high - length))
-    stop = count if rng.random() < 1 / 3 else first + length
+    stop = count if rng.random() < 1 / 3 else min(count, first + length)
     for at in range(first, stop):
         if draft.who[at] == device:
             draft.who[at] = rng.choice(healthy)
