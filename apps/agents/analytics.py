@@ -29,7 +29,7 @@ import braidlog
 from apps.agents import dashboard
 from apps.agents.command import Command, Refused, plain, run, say
 from apps.agents.investigations import INVESTIGATIONS, Finding, Findings, Investigation, Task, question
-from apps.agents.readings import DAY, Kind, Readings, draw
+from apps.agents.readings import DAY, Kind, Readings, TooFew, draw
 from apps.agents.scripted import Call, Script
 from apps.agents.workplace import Worker, Workplace
 from braidlog import limits
@@ -99,6 +99,8 @@ async def analyse(
     survey = await ask(_survey, LEAD, Survey, f"Make a survey of this:\n{errand.model_dump_json()}")
     try:
         wanted = [one for one in INVESTIGATIONS if last is None or one.kind in LAST_HOUR_KINDS]
+        if survey.start == survey.stop:
+            wanted = []
         tasks = [_task(survey, one, records_per_query) for one in wanted]
         found = await asyncio.gather(
             *(
@@ -150,8 +152,7 @@ def _survey(asked: str) -> Script:
 def _summary(asked: str) -> Script:
     told = Told.model_validate_json(asked.splitlines()[-1])
     survey = told.survey
-    (ended,) = yield [Call("squash_fork", {"fork": survey.fork})]
-    assert ended["squashed"]
+    yield [Call("squash_fork", {"fork": survey.fork})]
     kinds = sorted({one.kind for one in told.findings})
     shown = [f"{kind}: {', '.join(one.device for one in told.findings if one.kind == kind)}" for kind in kinds]
     return (
@@ -215,7 +216,10 @@ async def main(argv: Sequence[str] | None = None) -> None:
         await _look(command, None)
         return
     with command.logs() as at:
-        readings = filled(command, at)
+        try:
+            readings = filled(command, at)
+        except TooFew as error:
+            raise Refused(f"--records {command.chosen.records}: {error}") from error
         if readings is not None:
             say(f"seed {command.seed}: {len(readings.planted)} anomalies are among {len(readings.table):,} readings")
         await _look(command, at)

@@ -76,7 +76,10 @@ class Command:
 
     def model(self, script: Callable[[str], Script]) -> Model:
         """The one that was chosen. The script is what a scripted one does."""
-        return model(self.model_name, script)
+        try:
+            return model(self.model_name, script)
+        except (ImportError, ValueError, UserError) as error:
+            raise Refused(f"--model {self.model_name}: {error}") from error
 
     @contextlib.contextmanager
     def logs(self) -> Iterator[str]:
@@ -137,7 +140,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Carry out a command. What went wrong is told in a line, and ends the process with status 1."""
     try:
         asyncio.run(work())
-    except (Refused, Stuck, BraidError, UserError, AgentRunError, OSError, ValueError) as error:
+    except (Refused, Stuck, BraidError, UserError, AgentRunError, OSError) as error:
         print(f"{Path(sys.argv[0]).stem}: {plain(str(error) or type(error).__name__)}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from apps.agents.readings import CELSIUS_MAX, CELSIUS_MIN, Kind
-from apps.agents.scripted import Call, Returned, Script
+from apps.agents.scripted import Call, Returned, Script, Stuck
 from braidlog import limits
 
 SPIKE_DEVIATIONS: Final = 10
@@ -153,9 +153,16 @@ def _in_parts(kind: Kind, sql: str) -> Callable[[str], Script]:
     def script(question: str) -> Script:
         task = task_of(question)
         found = yield [task.query(sql, *part) for part in task.parts(overlap=True)]
-        return Findings(findings=_joined([_finding(kind, row) for one in found for row in one["rows"]]))
+        return Findings(findings=_joined([_finding(kind, row) for row in _rows(found)]))
 
     return script
+
+
+def _rows(found: list[Returned]) -> list[list[Any]]:
+    """Of all parts; none of them is to be cut."""
+    if any(one.get("truncated") for one in found):
+        raise Stuck("an answer was cut: there are too many devices for one, so look at fewer positions at a time")
+    return [row for one in found for row in one["rows"]]
 
 
 def _finding(kind: Kind, row: list[Any]) -> Finding:
@@ -197,7 +204,7 @@ def _silent(question: str) -> Script:
     """The longest gap of each device, within parts, between them, and at the end."""
     task = task_of(question)
     found = yield [task.query(_GAPS, *part) for part in task.parts(overlap=False)]
-    rows = sorted((row for one in found for row in one["rows"]), key=lambda row: (row[0], row[3]))
+    rows = sorted(_rows(found), key=lambda row: (row[0], row[3]))
     ends = max((row[6] for row in rows), default="")
     findings = []
     for device in dict.fromkeys(row[0] for row in rows):
@@ -241,7 +248,7 @@ def _drift(question: str) -> Script:
     sql = _whereabouts(task, suspects)
     found = yield [task.query(sql, *part) for part in task.parts(overlap=False)]
     pieces: dict[str, list[list[Any]]] = {}
-    for row in (row for one in found for row in one["rows"]):
+    for row in _rows(found):
         pieces.setdefault(row[0], []).append(row)
     findings = []
     for device, own in pieces.items():
@@ -256,7 +263,7 @@ def _drift(question: str) -> Script:
 def _off_the_others(found: list[Returned]) -> dict[str, dict[int, float]]:
     """For each device and tenth: its level less the one that it began with, less what that is for the fleet."""
     measured: dict[str, dict[int, tuple[float, float]]] = {}
-    for device, tenths in (row for one in found for row in one["rows"]):
+    for device, tenths in _rows(found):
         own = measured.setdefault(device, {})
         for tenth, count, level in tenths:
             if count > own.get(int(tenth), (0.0, 0.0))[0]:  # a tenth may lie in two parts: that with more counts

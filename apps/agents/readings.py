@@ -40,6 +40,10 @@ COPIES_WITHIN: Final = 200  # positions
 PARTS: Final = ("pump", "fan", "oven", "tank", "valve", "belt")
 
 
+class TooFew(ValueError):
+    """Readings that are too few for their anomalies."""
+
+
 @dataclass(frozen=True)
 class Planted:
     """An anomaly: whose, and from which position to which (both belong to it)."""
@@ -98,7 +102,7 @@ def draw(
     own = (part[1] - part[0]) * count / devices  # about so many records of each device are in that part
     if own < OWN_MIN:
         least = math.ceil(count * OWN_MIN / own)
-        raise ValueError(f"{count:,} readings are too few for {devices} devices: take {least:,} or more")
+        raise TooFew(f"{count:,} readings are too few for {devices} devices: take {least:,} or more")
     rng = Random(seed)
     draft = _devices(rng, count, devices)
     low, high = int(part[0] * count), int(part[1] * count)
