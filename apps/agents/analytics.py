@@ -208,6 +208,7 @@ async def main(argv: Sequence[str] | None = None) -> None:
     command = Command(__doc__, argv, more=more)
     if command.chosen.records < 1 or command.chosen.rounds < 1:
         raise Refused("--records and --rounds are 1 or more")
+    command.model(_survey)  # what cannot be had is said before anything is drawn
     if command.chosen.dashboard:
         with command.logs() as at:
             await dashboard.show(command, at)
