@@ -9,6 +9,8 @@ what they returned, and in the end returns the agent's answer.
         return f"{sum(len(one['rows']) for one in found)} rows"
 
 It is replayed from the messages of its run at each step, so a script keeps nothing between steps, and draws nothing.
+What a tool refused comes as a `Returned` that failed. A script that expects that looks at it; one that does not is
+stuck as soon as it takes a field of it.
 """
 
 from __future__ import annotations
@@ -70,12 +72,18 @@ def scripted(script: Callable[[str], Script], name: str = "scripted") -> Functio
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         running = script(_asked(messages))
         returned = _steps(messages)
+        taken = 0
         try:
             calls = next(running)
             for step in returned:
+                taken += 1
                 calls = running.send(step)
         except StopIteration as ended:
+            if taken < len(returned):
+                raise Stuck(f"the answer of the script was refused: {returned[-1][-1].content}") from None
             return _answer(ended.value, info)
+        if not calls:
+            raise Stuck("the script calls nothing, and does not answer: yield calls, or return")
         return ModelResponse(parts=[ToolCallPart(call.tool, call.arguments) for call in calls])
 
     return FunctionModel(respond, model_name=name)
