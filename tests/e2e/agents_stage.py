@@ -86,7 +86,7 @@ def dying(braid: braidlog.Braid, clock: Clock, changes: int, *, after: bool) -> 
 def nothing_bad(braid: braidlog.Braid) -> Runner:
     """A validator that is against every fork with a bad record of its own."""
 
-    def run(job: Job, name: str) -> Finding:
+    def run(job: Job, name: str, _: object) -> Finding:
         own = braid.log(job.fork).diff().own
         bad = [record.position for record in own if record.value.startswith(b"bad")]
         return Finding(validator=name, verdict=Verdict(not bad, ["a bad record"] if bad else [], bad))

@@ -104,7 +104,7 @@ def test_an_approval_is_completed_wherever_the_desk_dies(tmp_path: Path, expire:
 def test_an_approval_that_does_not_pass_is_undone_wherever_the_desk_dies(tmp_path: Path) -> None:
     def run(changes: int, after: bool) -> bool:
         stage = Stage(tmp_path, bad=True)
-        lenient = desk_on(stage.braid, stage.site.clock, runner=lambda _, name: _passed(name))
+        lenient = desk_on(stage.braid, stage.site.clock, runner=lambda _, name, __: _passed(name))
         id = lenient.propose("orders.bob.1", agent="bob").id
         desk, dead = stage.doomed(changes, after=after)
         try:

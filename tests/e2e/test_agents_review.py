@@ -199,7 +199,7 @@ def test_the_validators_have_the_last_word_after_the_person(braid: Braid, site: 
     proposal = desk.propose(fork, agent="bob")
     Registry(braid).add("strict", CHECK, logs="orders")
 
-    def strict(job: agents.Job, name: str) -> agents.Finding:
+    def strict(job: agents.Job, name: str, _: object) -> agents.Finding:
         seen = values(braid.log(job.fork).read(0))
         late = name == "strict" and b"late" in seen
         return agents.Finding(validator=name, verdict=agents.Verdict(not late, ["too late"] if late else []))
@@ -306,7 +306,7 @@ def test_holds_are_shown_with_their_age_and_end_when_the_policy_says(braid: Brai
 def test_a_validation_lasts_no_longer_than_the_hold_may(braid: Braid, site: Site, orders: Log) -> None:
     allowed: list[float] = []
 
-    def slow(job: agents.Job, name: str) -> agents.Finding:
+    def slow(job: agents.Job, name: str, _: object) -> agents.Finding:
         allowed.append(job.bounds.timeout_s)
         site.clock.advance(25)
         return agents.Finding(validator=name, verdict=agents.Verdict(True))

@@ -19,6 +19,7 @@ from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import PROPOSAL_LABEL
 from braidlog.agents.promoting import hidden
 from braidlog.agents.proposals import Proposal
+from braidlog.agents.running import Stop, Stopped
 from braidlog.agents.verdict import Finding, reasons_of
 from braidlog.client.endings import ending_of, handle_of
 from braidlog.errors import AlreadyExists, ConditionFailed, Gone, NotFound, NotPermitted
@@ -34,13 +35,13 @@ class Carrier:
         self._checks = checks
         self._read: dict[str, list[Record]] = {}  # what is to be copied, read before the hold begins
 
-    def carry(self, id: str) -> Proposal:
-        """Bring it to an end, or to where a person decides."""
+    def carry(self, id: str, stop: Stop | None = None) -> Proposal:
+        """Bring it to an end, or to where a person decides. `stop` withdraws it, as long as nothing is decided."""
         try:
             while True:
                 now = self._ledger.get(id)
                 if now.state == "validating":
-                    self._validate(now)
+                    self._validate(now, stop or Stop())
                 elif now.state == "approving":
                     self._bring_on(now)
                 elif now.state == "waiting" or now.tidied or not self._tidy(now):
@@ -50,17 +51,22 @@ class Carrier:
 
     # --- what was proposed ----------------------------------------------------------------------------------------
 
-    def _validate(self, now: Proposal) -> None:
+    def _validate(self, now: Proposal, stop: Stop) -> None:
         ended = ending_of(self._braid, now.fork_id)
         if ended is not None:
             return self._end(now, "failed", f"the fork {now.fork!r} was {ended.how} before it was validated")
+        fork = handle_of(self._braid, now.fork_id, now.fork)
         try:
-            info = handle_of(self._braid, now.fork_id, now.fork).info()
+            info = fork.info()
         except Gone:
             return None  # just now: how it ended is asked next time
         if info.own != now.own or (why := hidden(info)):
             return self._end(now, "failed", _changed(now, info.own) if info.own != now.own else why)
-        findings = self._checks.findings(now.fork, now.parent, now.rule.validators, until_us=self._held_until(now))
+        until = self._held_until(now)
+        try:
+            findings = self._checks.findings(fork, now.parent, now.rule.validators, until_us=until, stop=stop)
+        except Stopped:
+            return self._end(now, "withdrawn", "whoever proposed it did not wait for what the validators say")
         if reasons := reasons_of(findings) or _unchecked(now, findings):
             return self._end(now, "failed", "; ".join(reasons), findings)
         self._ledger.note(now, p.Checked, findings=findings)
@@ -191,7 +197,7 @@ class Carrier:
         return True
 
     def _recheck(self, now: Proposal, fork: Log) -> None:
-        findings = self._checks.findings(fork.name, now.parent, now.rule.validators, until_us=self._held_until(now))
+        findings = self._checks.findings(fork, now.parent, now.rule.validators, until_us=self._held_until(now))
         if reasons := reasons_of(findings) or _unchecked(now, findings):
             self._give_up(now, fork, "; ".join(reasons), findings)
         else:
@@ -216,7 +222,7 @@ class Carrier:
     def _tidy(self, now: Proposal) -> bool:
         """Squash what has no purpose any more. False if that is for others to do, who may."""
         useless = [(now.fresh, now.fresh_id)] if now.fresh_id is not None and not now.direct else []
-        kept = now.state == "superseded" or (now.state == "failed" and now.rule.on_failure == "keep")
+        kept = now.state in ("superseded", "withdrawn") or (now.state == "failed" and now.rule.on_failure == "keep")
         if not kept:
             useless.append((now.fork, now.fork_id))
         for name, number in useless:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from braidlog import Braid
+from braidlog import Braid, Log
 from braidlog.agents.registry import Registration, Registry
-from braidlog.agents.running import Access, Bounds, Job, Runner, run
+from braidlog.agents.running import Access, Bounds, Job, Runner, Stop, run
 from braidlog.agents.verdict import Finding, failed
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.errors import NotFound
@@ -42,11 +42,20 @@ class Checks:
         """How long they may take together."""
         return sum(one.bounds.timeout_s for one in self.required(log, named) if isinstance(one, Registration))
 
-    def findings(self, fork: str, log: str, named: Iterable[str] = (), *, until_us: int | None = None) -> list[Finding]:
-        """What they say of a fork of the log. `until_us` is when they have to be done."""
-        return [self._finding(fork, one, until_us) for one in self.required(log, named)]
+    def findings(
+        self,
+        fork: Log,
+        log: str,
+        named: Iterable[str] = (),
+        *,
+        until_us: int | None = None,
+        stop: Stop | None = None,
+    ) -> list[Finding]:
+        """What they say of a fork of the log. `until_us` is when they have to be done; Stopped if `stop` was used."""
+        stop = stop or Stop()
+        return [self._finding(fork, one, until_us, stop) for one in self.required(log, named)]
 
-    def _finding(self, fork: str, one: Registration | str, until_us: int | None) -> Finding:
+    def _finding(self, fork: Log, one: Registration | str, until_us: int | None, stop: Stop) -> Finding:
         if isinstance(one, str):
             why = f"the policy asks for it, and there is no such validator: `braid validators add {one}`"
             return Finding(validator=one, verdict=failed(why))
@@ -58,13 +67,14 @@ class Checks:
             bounds = Bounds(timeout_s=min(left, bounds.timeout_s), memory_bytes=bounds.memory_bytes)
         job = Job(
             access=self.access,
-            fork=fork,
+            fork=fork.name,
+            fork_id=fork.id,
             validator=one.validator,
             parameters=one.parameters,
             start=one.start,
             bounds=bounds,
         )
-        return structs.replace(self._run(job, one.name), validator=one.name)
+        return structs.replace(self._run(job, one.name, stop), validator=one.name)
 
     @property
     def access(self) -> Access:

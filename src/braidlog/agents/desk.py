@@ -33,7 +33,7 @@ from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL
 from braidlog.agents.policy import Policy, Rule
 from braidlog.agents.proposals import Excerpt, Proposal, State, Summary, shown
-from braidlog.agents.running import Access, Runner, run
+from braidlog.agents.running import Access, Runner, Stop, run
 from braidlog.client.endings import ending_of, handle_of
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.errors import BraidError, ConditionFailed, Gone, InvalidArgument, NotPermitted
@@ -92,12 +92,14 @@ class Desk:
 
     # --- proposing ------------------------------------------------------------------------------------------------
 
-    def propose(self, fork: Log | str, *, agent: str, title: str = "", note: str = "") -> Proposal:
+    def propose(
+        self, fork: Log | str, *, agent: str, title: str = "", note: str = "", stop: Stop | None = None
+    ) -> Proposal:
         """Propose what a fork has of its own for its parent, and bring that as far as it goes without a person.
 
         The answer says how far: `promoted` or `failed` where the policy leaves it to the validators, `waiting` or
         `failed` where a person decides. The same fork again, unchanged, is the same proposal; with more records on it,
-        it takes the place of the former.
+        it takes the place of the former. `stop`, used before the validators are through, withdraws it.
         """
         if not agent:
             raise InvalidArgument("who proposes it? Give agent, a name")
@@ -109,12 +111,14 @@ class Desk:
         self._go_on()
         with self._audit.call(agent, "propose", {"fork": found.name, "title": title}, changes=True) as call:
             call.about(found)
+            if stop is not None:
+                stop.check()
             wanted = self._new(found, agent, title, note)
             same = self._ledger.propose(wanted)
             if same is not None:
                 return _entered(call, same)
             self._supersede()
-            return _entered(call, self._carry(wanted.id))
+            return _entered(call, self._carry(wanted.id, stop))
 
     def _new(self, fork: Log, agent: str, title: str, note: str) -> Proposal:
         info = fork.info()
@@ -357,10 +361,10 @@ class Desk:
                 with contextlib.suppress(Gone, NotPermitted):
                     handle_of(self._braid, info.id, info.name).squash()
 
-    def _carry(self, id: str) -> Proposal:
+    def _carry(self, id: str, stop: Stop | None = None) -> Proposal:
         """Bring it on. If that fails, others need not wait to try."""
         try:
-            return self._carrier.carry(id)
+            return self._carrier.carry(id, stop)
         except Exception:
             with contextlib.suppress(BraidError):
                 self._ledger.enter(

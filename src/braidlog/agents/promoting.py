@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from braidlog import Braid, Info, Log
 from braidlog.agents.checking import Checks
-from braidlog.agents.running import Access, Bounds, Job, run
+from braidlog.agents.running import Access, Bounds, Job, Stop, run
 from braidlog.agents.verdict import Finding
 from braidlog.errors import ConditionFailed, InvalidArgument, NotPromotable
 
@@ -41,6 +41,12 @@ def hidden(info: Info) -> str:
     return ""
 
 
+def check_fork(info: Info) -> None:
+    """InvalidArgument for a root, which differs from nothing."""
+    if info.fork_point is None:
+        raise InvalidArgument(f"{info.name!r} is a root: only what is on a fork can be validated")
+
+
 def validate(
     braid: Braid,
     fork: Log | str,
@@ -51,20 +57,22 @@ def validate(
     bounds: Bounds | None = None,
     access: Access | None = None,
     name: str = "",
+    stop: Stop | None = None,
 ) -> Finding:
-    """Run one validator, `module:name` or `path/file.py:name`, over a fork, in a process of its own."""
+    """Run one validator, `module:name` or `path/file.py:name`, over a fork, in a process of its own. It is ended, and
+    Stopped is raised, when `stop` is used."""
     found = braid.log(fork) if isinstance(fork, str) else fork
-    if found.info().fork_point is None:
-        raise InvalidArgument(f"{found.name!r} is a root: only what is on a fork can be validated")
+    check_fork(found.info())
     job = Job(
         access=access or Access.to(braid),
         fork=found.name,
+        fork_id=found.id,
         validator=validator,
         parameters=parameters or {},
         start=start,
         bounds=bounds or Bounds(),
     )
-    return run(job, name)
+    return run(job, name, stop)
 
 
 def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, named: tuple[str, ...] = ()) -> Promotion:
@@ -84,7 +92,7 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
         )
     if why := hidden(info):
         raise ConditionFailed(why)
-    findings = checks.findings(found.name, info.parent, named)
+    findings = checks.findings(found, info.parent, named)
     passed = all(finding.passed for finding in findings)
     if passed and (why := hidden(found.info())):
         raise ConditionFailed(why)

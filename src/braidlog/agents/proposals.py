@@ -3,7 +3,8 @@
     validating --> waiting --> approving --> promoted
         |            |  |          |
         +--> failed <---|----------+
-                     |  +--> rejected, expired, superseded
+        |            |  +--> rejected, expired, superseded
+        +--> withdrawn
 
 `validating`: its validators run. `waiting`: a person decides. `approving`: it was decided for, and is carried out.
 The others are ends. A decision is an event first and carried out then, so an end may still have to be tidied up after.
@@ -21,7 +22,8 @@ from braidlog import limits
 from braidlog.agents.policy import Rule
 from braidlog.agents.verdict import Finding
 
-State = Literal["validating", "waiting", "approving", "promoted", "rejected", "failed", "expired", "superseded"]
+End = Literal["promoted", "rejected", "failed", "expired", "superseded", "withdrawn"]
+State = Literal["validating", "waiting", "approving"] | End
 OPEN: Final = ("validating", "waiting", "approving")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -162,7 +164,7 @@ class Rechecked(Event, frozen=True, kw_only=True, tag="rechecked"):
 class Ended(Event, frozen=True, kw_only=True, tag="ended"):
     """How it ended, and by whom if a person decided it."""
 
-    state: Literal["promoted", "rejected", "failed", "expired", "superseded"]
+    state: End
     reason: str = ""
     reviewer: str | None = None
     findings: list[Finding] | None = None  # of the validators that were against it

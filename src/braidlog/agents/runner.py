@@ -21,6 +21,7 @@ from braidlog import limits
 from braidlog.agents.running import Job
 from braidlog.agents.validators import examine, load
 from braidlog.agents.verdict import Verdict, failed
+from braidlog.client.endings import handle_of
 from braidlog.client.looking import looking
 from braidlog.errors import BraidError
 
@@ -82,7 +83,7 @@ def _taken_bytes() -> int:
 def _verdict(job: Job) -> Verdict:
     try:
         with _open(job) as braid:
-            fork = braid.log(job.fork)
+            fork = handle_of(braid, job.fork_id, job.fork)
             _limit(job)
             return _examined(job, fork)
     except MemoryError:

@@ -2,7 +2,7 @@
 
 Whatever becomes of that process is a verdict: one that crashes, hangs, raises, needs too much memory or prints without
 end has failed, and the reason says so. The fork is as it was. The process and all that it started are killed when it
-has answered, when its time is over, and when whoever waits for it dies.
+has answered, when its time is over, when nobody wants to know any more, and when whoever waits for it dies.
 
 It can only read: a directory is opened read-only, and of a service it gets handles that change nothing. That keeps
 mistakes in, not malice: a validator is code that the operator trusts.
@@ -16,8 +16,9 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -78,25 +79,65 @@ class Job(Struct, frozen=True, kw_only=True):
 
     access: Access
     fork: str
+    fork_id: int  # what has its name by then may be another
     validator: str
     parameters: dict[str, Any] = {}
     start: int | None = None
     bounds: Bounds = Bounds()
 
 
+class Stopped(Exception):
+    """Nobody wants to know any more what a validator says."""
+
+
+class Stop:
+    """Ends validators before their time, from any thread: the one that runs, and those that would come after it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._wake: list[Callable[[], object]] = []
+
+    def stop(self) -> None:
+        """From now on `check` raises."""
+        with self._lock:
+            self._stopped = True
+            for wake in self._wake:
+                wake()
+
+    def check(self) -> None:
+        """Raise Stopped if it was stopped."""
+        if self._stopped:
+            raise Stopped
+
+    @contextlib.contextmanager
+    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Have `wake` called when it is stopped, while this lasts."""
+        with self._lock:
+            self.check()
+            self._wake.append(wake)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wake.remove(wake)
+
+
 class Runner(Protocol):
-    """How a desk has validators run."""
+    """How a desk has validators run. Stopped is raised if `stop` was used before there was a verdict."""
 
-    def __call__(self, job: Job, name: str) -> Finding: ...
+    def __call__(self, job: Job, name: str, stop: Stop) -> Finding: ...
 
 
-def run(job: Job, name: str = "") -> Finding:
+def run(job: Job, name: str = "", stop: Stop | None = None) -> Finding:
     """Run a validator over a fork, in a process of its own."""
     split(job.validator)
     job.bounds.check()
+    stop = stop or Stop()
     began = time.monotonic()
-    with _Watched(job) as watched:
+    with _Watched(job) as watched, stop.waking(watched.wake):
         verdict = watched.verdict(began + job.bounds.timeout_s)
+    stop.check()
     return Finding(validator=name or job.validator, verdict=verdict, seconds=round(time.monotonic() - began, 3))
 
 
@@ -111,6 +152,7 @@ class _Watched:
 
     def __enter__(self) -> _Watched:
         self._answer, answer = os.pipe()
+        self._woken, self._waking = os.pipe()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "braidlog.agents.runner", str(answer)],
@@ -122,7 +164,7 @@ class _Watched:
                 start_new_session=True,
             )
         except BaseException:
-            os.close(self._answer)
+            self._close()
             raise
         finally:
             os.close(answer)
@@ -135,7 +177,15 @@ class _Watched:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        os.close(self._answer)
+        self._close()
+
+    def _close(self) -> None:
+        for end in (self._answer, self._woken, self._waking):
+            os.close(end)
+
+    def wake(self) -> None:
+        """Have it killed by the thread that listens."""
+        os.write(self._waking, b"!")
 
     def verdict(self, deadline: float) -> Verdict:
         assert self._process.stdin is not None
@@ -159,12 +209,15 @@ class _Watched:
         with selectors.DefaultSelector() as ready:
             ready.register(self._answer, selectors.EVENT_READ)
             ready.register(self._process.stdout, selectors.EVENT_READ)
+            ready.register(self._woken, selectors.EVENT_READ)
             while True:
                 left = deadline - time.monotonic()
                 found = ready.select(left) if left > 0 else []
                 if not found:
                     return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
                 for key, _ in found:
+                    if key.fd == self._woken:
+                        return "nobody waits for it any more"
                     data = os.read(key.fd, _CHUNK_BYTES)
                     if key.fd == self._answer:
                         self._said += data

@@ -7,6 +7,7 @@ scopes hold for each of them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -81,7 +82,25 @@ class Work:
     house: House
     caller: Caller
     about: Callable[[Log], None]
-    cancelling: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ending: list[Callable[[], None]] = field(default_factory=list)
+    _over: bool = False
+
+    def ended_by(self, end: Callable[[], None]) -> None:
+        """Have `end` called when nobody waits for the call any more, which may be now."""
+        with self._lock:
+            self._ending.append(end)
+            over = self._over
+        if over:
+            end()
+
+    def end(self) -> None:
+        """Nobody waits for it any more: it was answered, or cancelled, or took too long."""
+        with self._lock:
+            self._over = True
+            ending = list(self._ending)
+        for end in ending:
+            end()
 
     def log(self, name: str) -> Log:
         """The log or fork of that name."""

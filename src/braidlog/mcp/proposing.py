@@ -10,6 +10,7 @@ from braidlog import limits
 from braidlog.agents.checking import Checks
 from braidlog.agents.promoting import validate
 from braidlog.agents.proposals import Proposal
+from braidlog.agents.running import Stop
 from braidlog.agents.verdict import Finding
 from braidlog.errors import NotFound
 from braidlog.mcp import showing
@@ -38,8 +39,10 @@ def run_validator(
     parent = work.parent_of(info)
     house = work.house
     checks = Checks(house.braid, access=house.access)
+    stop = Stop()
+    work.ended_by(stop.stop)
     if validator is None:
-        findings = checks.findings(found.name, parent, house.policy.rule(parent).validators)
+        findings = checks.findings(found, parent, house.policy.rule(parent).validators, stop=stop)
         return VerdictsOut(fork=found.name, verdicts=[_verdict(finding) for finding in findings])
     try:
         registered = checks.registry.get(validator)
@@ -48,13 +51,14 @@ def run_validator(
         raise NotFound(f"there is no validator {validator!r}; registered are: {names}") from None
     finding = validate(
         house.braid,
-        found.name,
+        found,
         registered.validator,
         parameters=registered.parameters,
         start=registered.start,
         bounds=registered.bounds,
         access=house.access,
         name=registered.name,
+        stop=stop,
     )
     return VerdictsOut(fork=found.name, verdicts=[_verdict(finding)])
 
@@ -67,8 +71,10 @@ def propose_promotion(
 ) -> ProposalOut:
     """Propose that the records of a fork you made become part of its parent. Validators run, and then, as the policy
     says, it is promoted or put before a person. Only what is on the fork now is meant: do not append to it after."""
-    work.own_fork(fork, "propose")
-    done = work.house.desk.propose(fork, agent=work.caller.name, title=title, note=note)
+    found, _ = work.own_fork(fork, "propose")
+    stop = Stop()
+    work.ended_by(stop.stop)
+    done = work.house.desk.propose(found, agent=work.caller.name, title=title, note=note, stop=stop)
     return _told(done)
 
 

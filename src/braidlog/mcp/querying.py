@@ -33,7 +33,7 @@ def query_sql(
     found = work.log(log)
     low, high = ranges.span(found, found.info(), start, stop, since, until, last)
     query = Query(found, sql, low, high, Bounds(rows=max_rows, time_s=time_s))
-    work.cancelling.append(query.cancel)
+    work.ended_by(query.cancel)
     answer = query.run()
     return QueryOut(
         log=found.name,

@@ -10,10 +10,10 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -29,6 +29,7 @@ from braidlog.errors import BraidError
 from braidlog.mcp import prompts, resources
 from braidlog.mcp.catalog import TOOLS, Choice, Tool, choose
 from braidlog.mcp.house import House, Work
+from braidlog.mcp.threads import Threads
 from braidlog.mcp.watching import Watchers
 
 _log = logging.getLogger("braidlog.mcp")
@@ -112,9 +113,9 @@ class _Door:
         self._house = house
         self._choice = choice
         self._changing = {tool.name for tool in choice.tools if tool.changes}
-        self._threads = anyio.CapacityLimiter(limits.MCP_THREADS_MAX)
-        self._slow = anyio.CapacityLimiter(limits.MCP_SLOW_THREADS_MAX)
-        self._entries = anyio.CapacityLimiter(limits.MCP_THREADS_MAX)
+        self._threads = Threads(limits.MCP_THREADS_MAX)
+        self._slow = Threads(limits.MCP_SLOW_THREADS_MAX)
+        self._entries = Threads(limits.MCP_THREADS_MAX)
         self._watchers = watchers
 
     # --- every message -----------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class _Door:
         """Write it down; what went wrong with that, or nothing."""
         try:
             with anyio.fail_after(limits.MCP_CALL_S):
-                await anyio.to_thread.run_sync(noted.write, limiter=self._entries, abandon_on_cancel=True)
+                await self._entries.run(noted.write)
         except (BraidError, TimeoutError) as error:
             _log.error("a call of %s could not be entered in the audit log: %s", name, error)
             return str(error) or "it takes too long"
@@ -221,9 +222,7 @@ class _Door:
         try:
             work = Work(self._house, self._house.callers.current(), noted.about)
             with anyio.fail_after(deadline_s):
-                return await anyio.to_thread.run_sync(
-                    do, work, limiter=self._slow if slow else self._threads, abandon_on_cancel=True
-                )
+                return await (self._slow if slow else self._threads).run(partial(do, work))
         except BraidError as error:
             noted.error = error
             if isinstance(error, errors.NotPermitted) and work is not None:
@@ -239,8 +238,8 @@ class _Door:
             noted.error = error  # a mistake of ours: the agent is told no more than that
             raise
         finally:
-            for cancel in work.cancelling if work is not None else ():
-                cancel()
+            if work is not None:
+                work.end()
 
 
 def _told(error: BraidError) -> str:

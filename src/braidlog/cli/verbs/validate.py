@@ -58,6 +58,7 @@ def validate(
     """
     from braidlog.agents import validate
     from braidlog.agents.checking import Checks
+    from braidlog.agents.promoting import check_fork
 
     access = call.access()
     with call.open_reading() as braid:
@@ -76,7 +77,9 @@ def validate(
         else:
             if pairs or start is not None or timeout is not None or memory is not None:
                 raise click.UsageError("those options are for --with: registered validators have their own")
-            findings = Checks(braid, access=access).findings(fork, found.info().parent or "")
+            info = found.info()
+            check_fork(info)
+            findings = Checks(braid, access=access).findings(found, info.parent or "")
     passed = all(finding.passed for finding in findings)
     if call.json:
         write_json({"log": fork, "passed": passed, "findings": [finding_json(finding) for finding in findings]})
