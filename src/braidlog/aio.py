@@ -388,9 +388,12 @@ class Log:
         bridge = self._bridge
         return Log(bridge, await bridge.patiently(self.id, lambda: bridge.run(call), patience(wait)))
 
-    async def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
+    async def promote(
+        self, *, expected_own: int | None = None, expected_tail: int | None = None, into: Log | None = None
+    ) -> bool:
         """`braidlog.Log.promote`, awaited."""
-        call = partial(self._log.promote, expected_own=expected_own, expected_tail=expected_tail)
+        parent = None if into is None else into._log
+        call = partial(self._log.promote, expected_own=expected_own, expected_tail=expected_tail, into=parent)
         return await self._bridge.run(call)
 
     async def squash(self, *, cascade_severed: bool = False) -> None:

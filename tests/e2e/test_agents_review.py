@@ -303,6 +303,46 @@ def test_holds_are_shown_with_their_age_and_end_when_the_policy_says(braid: Brai
     assert person.name in braid  # of those that no agent made the lease decides
 
 
+def test_a_hold_ends_when_the_policy_says_though_its_checks_never_come_to_an_end(
+    braid: Braid, site: Site, orders: Log
+) -> None:
+    def broken(job: agents.Job, name: str, _: object) -> agents.Finding:
+        raise OSError(f"{name} cannot be started for {job.fork}")
+
+    desk = desk_on(braid, site.clock, AUTO + '\ndefault.hold = "60s"', runner=broken)
+    fork = orders.cfork("orders.bob.1", promotable=True, lease=50, labels={AGENT_LABEL: "bob"})
+    fork.append(b"x")
+    with pytest.raises(OSError, match="cannot be started"):
+        desk.propose(fork, agent="bob")
+    for _ in range(2):
+        site.clock.advance(25)
+        desk.tend()
+        fork.renew()
+    assert [one.state for one in desk.list()] == ["validating"]
+    site.clock.advance(15)
+    desk.tend()
+    assert fork.name not in braid
+    assert [one.state for one in desk.list()] == ["failed"]
+    assert orders.info().limited_by is None
+
+
+def test_what_was_validated_for_one_log_is_not_promoted_into_another(braid: Braid, site: Site, orders: Log) -> None:
+    idea = orders.cfork("idea", promotable=True)
+    fork = idea.cfork("idea.bob", promotable=True)
+    fork.append(b"x")
+    Registry(braid).add("idea", CHECK, logs="idea")
+
+    def meanwhile(job: agents.Job, name: str, _: object) -> agents.Finding:
+        assert job.fork_id == fork.id
+        assert idea.promote()
+        return agents.Finding(validator=name, verdict=agents.Verdict(True))
+
+    done = desk_on(braid, site.clock, AUTO, runner=meanwhile).propose(fork, agent="bob")
+    assert (done.state, done.reason) == ("failed", "'idea', which it was validated for, is not its parent any more")
+    assert fork.info().parent == "orders"
+    assert orders.tail() == 2
+
+
 def test_a_validation_lasts_no_longer_than_the_hold_may(braid: Braid, site: Site, orders: Log) -> None:
     allowed: list[float] = []
 

@@ -198,7 +198,7 @@ def test_forks_are_made_and_decided_the_same(site: Site) -> None:
         assert values((await fork.diff()).own) == [b"mine"]
         assert [step.name for step in await fork.lineage()] == ["trial", "orders"]
         assert await fork.promote(expected_own=2) is False
-        assert await fork.promote(expected_own=1) is True
+        assert await fork.promote(expected_own=1, into=log) is True
         past = await log.sfork("past", at=2)
         assert values(await past.read(0)) == [b"a", b"mine"]
         await past.squash()

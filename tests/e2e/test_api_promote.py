@@ -55,6 +55,18 @@ def test_a_fork_without_records_may_be_promoted(log: Log) -> None:
 # --- guards --------------------------------------------------------------------------------------------------------
 
 
+def test_a_fork_is_promoted_into_the_parent_that_is_meant_or_not_at_all(log: Log) -> None:
+    middle = log.cfork("middle", promotable=True)
+    fork = middle.cfork("trial", promotable=True)
+    fork.append(b"mine")
+    assert middle.promote()  # the fork goes on as one of the log
+    with pytest.raises(errors.ConditionFailed, match="promoted into"):
+        fork.promote(expected_own=1, into=middle)
+    assert values(log.read(0)) == []
+    assert fork.promote(expected_own=1, into=log)
+    assert values(log.read(0)) == [b"mine"]
+
+
 def test_expected_own_guards_the_forks_own_records_only(log: Log) -> None:
     fork = log.cfork("trial", promotable=True)
     fork.append_many(numbered(2))

@@ -60,6 +60,10 @@ class Carrier:
             info = fork.info()
         except Gone:
             return None  # just now: how it ended is asked next time
+        if self._held_too_long(now):
+            with contextlib.suppress(Gone):
+                fork.squash()
+            return None
         if info.own != now.own or (why := hidden(info)):
             return self._end(now, "failed", _changed(now, info.own) if info.own != now.own else why)
         until = self._held_until(now)
@@ -71,6 +75,11 @@ class Carrier:
             return self._end(now, "failed", "; ".join(reasons), findings)
         self._ledger.note(now, p.Checked, findings=findings)
         return None
+
+    def _held_too_long(self, now: Proposal) -> bool:
+        """Whether production has been held for its sake as long as the policy allows, whatever the reason was."""
+        until = self._held_until(now)
+        return until is not None and until <= self._ledger.clock.now_us()
 
     def _held_until(self, now: Proposal) -> int | None:
         """When the hold that a promotable fork is has to end; None for a fork that holds nothing."""
@@ -93,20 +102,28 @@ class Carrier:
             return None
         fork = handle_of(self._braid, now.fresh_id, now.fresh or "")
         try:
-            if not now.direct and (self._held_until(now) or 0) <= self._ledger.clock.now_us():
-                return fork.squash()  # left by a desk that died, and it has held production long enough
+            if self._held_too_long(now):
+                return fork.squash()  # as when a desk died and left it
             if not now.direct and fork.info().own < now.own and not self._copy(now, fork):
                 return None
             if not now.rechecked:
                 return self._recheck(now, fork)
             if why := hidden(fork.info()) or self._foreign(now, fork):
                 return self._give_up(now, fork, why)
-            if fork.promote(expected_own=now.own):
-                self._promoted(now)
-            elif ending_of(self._braid, now.fresh_id) is None:
-                self._give_up(now, fork, _changed(now, fork.info().own))
+            self._promote(now, fork)
         except Gone:
             pass  # the next look finds out how it ended
+        return None
+
+    def _promote(self, now: Proposal, fork: Log) -> None:
+        try:
+            done = fork.promote(expected_own=now.own, into=handle_of(self._braid, now.parent_id, now.parent))
+        except ConditionFailed:
+            return self._give_up(now, fork, f"{now.parent!r}, which it was validated for, is not its parent any more")
+        if done:
+            self._promoted(now)
+        elif ending_of(self._braid, fork.id) is None:
+            self._give_up(now, fork, _changed(now, fork.info().own))
         return None
 
     def _foreign(self, now: Proposal, fork: Log) -> str:

@@ -303,8 +303,8 @@ class Desk:
 
         Every call that changes something does the first two before anything else.
         """
-        self._go_on()
         self._end_holds()
+        self._go_on()
 
     def _supersede(self) -> None:
         """Of the proposals of one fork only the last is open: else to decide about the others would squash it."""
@@ -321,7 +321,7 @@ class Desk:
                 continue
             try:
                 self._tend(proposal)
-            except BraidError as error:  # it is for those who may, or for the next time
+            except Exception as error:  # it is for those who may, or for the next time, and the others come first
                 _log.warning("proposal %s is left as it is: %s", proposal.id, error)
 
     def _tend(self, proposal: Proposal) -> None:
@@ -352,12 +352,12 @@ class Desk:
             _entered(call, self._carrier.carry(proposal.id))
 
     def _end_holds(self) -> None:
-        """Leases can be renewed for ever; the policy's word cannot."""
-        busy = {one.fork_id for one in self._ledger.all() if one.open}
+        """Leases can be renewed for ever; the policy's word cannot, and nothing that is being decided stretches it."""
         now = self._clock.now_us()
         for info in list(self._promotable()):
             allowed = round(self.policy.rule(info.parent or "").hold * 1e6)
-            if AGENT_LABEL in info.labels and info.id not in busy and to_micros(info.created) + allowed < now:
+            made = {AGENT_LABEL, PROPOSAL_LABEL} & info.labels.keys()
+            if made and to_micros(info.created) + allowed < now:
                 with contextlib.suppress(Gone, NotPermitted):
                     handle_of(self._braid, info.id, info.name).squash()
 

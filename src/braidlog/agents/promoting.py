@@ -10,6 +10,7 @@ from braidlog import Braid, Info, Log
 from braidlog.agents.checking import Checks
 from braidlog.agents.running import Access, Bounds, Job, Stop, run
 from braidlog.agents.verdict import Finding
+from braidlog.client.endings import handle_of
 from braidlog.errors import ConditionFailed, InvalidArgument, NotPromotable
 
 
@@ -79,7 +80,8 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
     """Run the validators that stand before a fork's parent, and those named besides, and promote it if all pass.
 
     Exactly the records are promoted that were there when the validators began: if more are written meanwhile, or a
-    sibling is promoted first, `promoted` is false. ConditionFailed if no validator stands before the parent.
+    sibling is promoted first, `promoted` is false. ConditionFailed if no validator stands before the parent, or it is
+    not the parent any more when they are through.
     """
     found = braid.log(fork) if isinstance(fork, str) else fork
     info = found.info()
@@ -92,6 +94,7 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
         )
     if why := hidden(info):
         raise ConditionFailed(why)
+    parent = handle_of(braid, found.lineage()[1].id, info.parent)
     findings = checks.findings(found, info.parent, named)
     passed = all(finding.passed for finding in findings)
     if passed and (why := hidden(found.info())):
@@ -100,6 +103,6 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
         fork=found.name,
         parent=info.parent,
         own=info.own,
-        promoted=passed and found.promote(expected_own=info.own),
+        promoted=passed and found.promote(expected_own=info.own, into=parent),
         findings=findings,
     )

@@ -18,7 +18,7 @@ from braidlog.broker import conversation as conv
 from braidlog.broker import policy
 from braidlog.broker.policy import Scopes
 from braidlog.broker.service import Caller, Service
-from braidlog.errors import BraidError, Gone, InvalidArgument, NotFound, NotPermitted, Unavailable
+from braidlog.errors import BraidError, ConditionFailed, Gone, InvalidArgument, NotFound, NotPermitted, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.wire import messages as m
@@ -202,7 +202,16 @@ def _promote(
         return
     into = msgspec.structs.replace(command, into=kin.parent)
     changed = msgspec.structs.replace(request, command=into)
-    service.kin(kin.parent, partial(_looked, scopes, policy.PROMOTE, changed, then))
+    service.kin(
+        kin.parent, partial(_looked, scopes, policy.PROMOTE, changed, partial(_as_asked, command, kin.parent, then))
+    )
+
+
+def _as_asked(command: c.Promote, parent: int, then: Verdict, verdict: m.Request | BraidError) -> None:
+    """Who may promote it is told that it has another parent by now than was meant."""
+    if not isinstance(verdict, BraidError) and command.into not in (NONE, parent):
+        verdict = ConditionFailed("the fork would be promoted into another log by now than was asked for: look again")
+    then(verdict)
 
 
 def discreet(scopes: Scopes, answer: m.Answer | BraidError) -> m.Answer | BraidError:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from braidlog import limits
 from braidlog.client.backend import Backend, Following
 from braidlog.embedded.committer import Pending
-from braidlog.errors import AlreadyExists, BraidError, InvalidArgument, NotFound, Unavailable
+from braidlog.errors import AlreadyExists, BraidError, ConditionFailed, InvalidArgument, NotFound, Unavailable
 from braidlog.facts import Ancestor, Consumer, Diff, Info, Outcome, Plan
 from braidlog.forest import commands as c
 from braidlog.forest.log import Outcome as Kept
@@ -75,6 +75,11 @@ class GroupedBackend(Backend):
                     raise AlreadyExists(f"there is a fork called {command.name!r} already: choose another name")
             return group, command
         group, _, local = self._split(getattr(command, "log"))  # noqa: B009
+        if isinstance(command, c.Promote) and command.into != c.NONE:
+            other, _, into = self._split(command.into)
+            if other != group:
+                raise ConditionFailed("a fork is promoted into its parent, which the log that was given is not")
+            command = msgspec.structs.replace(command, into=into)
         return group, msgspec.structs.replace(command, log=local)
 
     # --- changing ------------------------------------------------------------------------------------------------

@@ -346,12 +346,15 @@ class Log:
         )
         return self._opened(patiently(self._session.backend, self._id, lambda: self._execute(command), patience(wait)))
 
-    def promote(self, *, expected_own: int | None = None, expected_tail: int | None = None) -> bool:
+    def promote(
+        self, *, expected_own: int | None = None, expected_tail: int | None = None, into: Log | None = None
+    ) -> bool:
         """Make this fork its parent: from now on the parent's name stands for what the fork held.
 
         `expected_own` promotes only if the fork has exactly so many records of its own, those that were validated; the
         parent's may still arrive meanwhile. Returns False when a guard fails, and the fork is as it was, or when a
-        sibling was promoted first, and the fork is gone.
+        sibling was promoted first, and the fork is gone. `into` is the parent that it was validated for:
+        ConditionFailed if it has another by now, as that one was promoted itself.
         """
         done = self._execute(
             c.Promote(
@@ -359,6 +362,7 @@ class Log:
                 arguments.optional("expected_own", expected_own),
                 arguments.optional("expected_tail", expected_tail),
                 self._session.next_request(),
+                NONE if into is None else into.id,
             )
         )
         assert isinstance(done, c.Promotion)

@@ -22,7 +22,7 @@ from braidlog.client.opening import directory_of, write_directory
 from braidlog.client.remote.opening import SCHEMES
 from braidlog.client.tokens import principal_of
 from braidlog.embedded.writer import Writer
-from braidlog.errors import BraidError, InvalidArgument, Locked, NotPermitted, Unavailable
+from braidlog.errors import InvalidArgument, Locked, NotPermitted, Unavailable
 from braidlog.mcp.callers import TokenCallers
 from braidlog.mcp.house import Caller, House, OnlyCaller
 
@@ -131,7 +131,7 @@ class Tending:
         while not self._stopped.wait(self._every_s):
             try:
                 self._desk.tend()
-            except BraidError as error:
+            except Exception as error:  # whatever it is, what the policy says of holds goes on being seen to
                 _log.warning("proposals cannot be looked after now: %s", error)
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from braidlog.broker.conversation import Do
 from braidlog.broker.guarding import Gate, check, discreet
 from braidlog.broker.policy import Scopes
 from braidlog.broker.service import Caller, Known, Reply, Service
-from braidlog.errors import BraidError, Gone, InvalidArgument, NotFound, NotPermitted, Unavailable
+from braidlog.errors import BraidError, ConditionFailed, Gone, InvalidArgument, NotFound, NotPermitted, Unavailable
 from braidlog.forest import commands as c
 from braidlog.wire import messages as m
 
@@ -109,10 +109,12 @@ def test_what_a_list_shows_is_not_for_the_client_to_say() -> None:
 
 
 def test_a_promotion_is_decided_by_its_parent_and_bound_to_it() -> None:
-    into_root, into_own = m.Execute(c.Promote(2)), m.Execute(c.Promote(4, into=1))
+    into_root, into_own = m.Execute(c.Promote(2)), m.Execute(c.Promote(4, into=2))
     assert isinstance(verdict(into_root, "own:orders"), NotPermitted)
     assert verdict(into_root, "promote:orders") == m.Execute(c.Promote(2, into=1))
     assert verdict(into_own, "own:orders") == m.Execute(c.Promote(4, into=2))
+    assert isinstance(verdict(m.Execute(c.Promote(4, into=1)), "own:orders"), ConditionFailed)
+    assert isinstance(verdict(m.Execute(c.Promote(4, into=1)), "read:orders"), NotPermitted)
     assert isinstance(verdict(m.Execute(c.Promote(9)), "promote:orders"), NotPermitted)
 
 
