@@ -83,10 +83,17 @@ async def agent_in(house: House, *, read_only: bool = False, tools: tuple[str, .
         yield Agent(client)
 
 
-def with_agent(braid: braidlog.Braid, do: Callable[[Agent], Awaitable[None]], policy: str = "", **options: Any) -> None:
+def with_agent(
+    braid: braidlog.Braid,
+    do: Callable[[Agent], Awaitable[None]],
+    policy: str = "",
+    *,
+    name: str = "tester",
+    **options: Any,
+) -> None:
     """Let an agent do something, within its time."""
 
-    house = house_of(braid, policy=policy)
+    house = house_of(braid, name, policy)
 
     async def run() -> None:
         async with asyncio.timeout(DEADLINE_S), agent_in(house, **options) as agent:

@@ -1,6 +1,7 @@
 """How much agents may write: bytes and a rate for each, as the policy of the log says. In memory, for one process.
 
-What is on a fork is counted by the log itself, so the bytes of a fork hold across processes; the rate is kept here.
+What is on a fork is counted by the log itself, so the bytes of a fork hold across processes, but for what several of
+them write on it at the very same time; the rate is kept here.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
-from braidlog import Info, limits
+from braidlog import Info, Log, limits
 from braidlog.agents.policy import Rule
 from braidlog.errors import ConditionFailed
 
@@ -23,7 +25,8 @@ class Budgets:
         self._now = now
         self._lock = threading.Lock()
         self._spent: dict[tuple[str, str], tuple[float, float]] = {}  # (agent, log) -> what is owed, as of when
-        self._making: dict[str, threading.Lock] = {}
+        self._making: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._writing: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
 
     def spend(self, agent: str, info: Info, log: str, size: int, rule: Rule) -> int:
         """Let an agent write so many bytes on a fork of a log, or say why not. Returns what is left of the fork's."""
@@ -56,3 +59,11 @@ class Budgets:
             lock = self._making.setdefault(agent, threading.Lock())
         with lock:
             yield
+
+    @contextmanager
+    def writing(self, fork: Log) -> Iterator[Info]:
+        """One append to a fork at a time: what is on it, as it stays until this one is there."""
+        with self._lock:
+            lock = self._writing.setdefault(fork.id, threading.Lock())
+        with lock:
+            yield fork.info()

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import secrets
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from braidlog.mcp.models import AppendedOut, ForkName, ForkOut, LogName, RecordI
 
 REQUEST_LABEL = "braidlog.request"  # of a fork: which request made it, so that the same one does not make another
 PURPOSE_LABEL = "purpose"
+_NOWHERE: Final = 2**62  # a tail that no log has
 
 RequestKey = Annotated[
     str | None,
@@ -162,22 +163,46 @@ def append_records(
     request_key: RequestKey = None,
 ) -> AppendedOut:
     """Append records to a fork that you made. Nobody sees them but who reads the fork."""
-    log, info = work.own_fork(fork, "append to")
+    log, _ = work.own_fork(fork, "append to")
     taken = [_record(number, record) for number, record in enumerate(records)]
     size = sum(record.size for record in taken)
     if size > limits.MCP_APPEND_BYTES_MAX:
         raise InvalidArgument(
             f"{size:,} bytes are too many for one call: append {limits.MCP_APPEND_BYTES_MAX:,} at most"
         )
-    if schema is not None:
-        schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
     root, rule = work.limits_for(log)
-    left = work.house.budgets.spend(work.caller.name, info, root, size, rule)
-    writer = None if request_key is None else f"{work.caller.name}/{request_key}"[: limits.WRITER_CHARS_MAX]
-    done = log.append_many(taken, expected_tail=expected_tail, writer=writer, sequence=None if writer is None else 1)
+    writer = None if request_key is None else _writer(work.caller.name, request_key)
+    budgets = work.house.budgets
+    with budgets.writing(log) as info:
+        known, done = (False, None) if writer is None else _done_before(log, taken, writer)
+        left = rule.fork_bytes - info.own_bytes
+        if not known:
+            if schema is not None:
+                schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
+            left = budgets.spend(work.caller.name, info, root, size, rule)
+            once = None if writer is None else 1
+            done = log.append_many(taken, expected_tail=expected_tail, writer=writer, sequence=once)
     if done is None:
         raise ConditionFailed(f"{fork!r} is held by an undecided fork of it: its records stand when that is decided")
     return AppendedOut(fork=fork, first=done.start, count=len(done), bytes_left=left)
+
+
+def _writer(agent: str, request_key: str) -> str:
+    """What an append with that key is known by. What is too long is cut, and what was cut still counts."""
+    text = f"{agent}/{request_key}"
+    if len(text) <= limits.WRITER_CHARS_MAX:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[: limits.WRITER_CHARS_MAX - len(digest) - 1]}#{digest}"
+
+
+def _done_before(log: Log, records: list[Record], writer: str) -> tuple[bool, range | None]:
+    """Whether that writer has appended already, and where. A repeated append is known before anybody looks where it is
+    to stand, so one that can stand nowhere finds out, and changes nothing."""
+    try:
+        return True, log.append_many(records, expected_tail=_NOWHERE, writer=writer, sequence=1)
+    except ConditionFailed:
+        return False, None
 
 
 def _record(number: int, given: RecordIn) -> Record:
