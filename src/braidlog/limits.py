@@ -352,6 +352,7 @@ MCP_DIFF_RECORDS_MAX: Final = 100_000  # of a fork that can be paged through
 MCP_WATCHED_LOGS_MAX: Final = 64  # by all that listen, side by side
 MCP_WATCH_S: Final = 1.0  # that a watcher waits at once, before it looks whether anybody still listens
 MCP_WATCH_PAUSE_S: Final = 0.2  # between two words that a log has grown
+MCP_WATCH_RETRY_S: Final = 0.5  # before a watcher asks a service again that was not there
 MCP_TOKENS_KEPT_MAX: Final = 256  # bearers of tokens whose connections are kept
 MCP_CALLER_IDLE_S: Final = 3600.0  # after which one is closed
 MCP_REQUEST_BYTES_MAX: Final = 4 * MIB  # of a request over HTTP

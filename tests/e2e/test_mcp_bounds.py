@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 import braidlog
 from braidlog import limits
-from tests.e2e.agent_clients import Agent, Failed, with_agent
+from braidlog.agents import AGENT_LABEL
+from braidlog.client.backend import Backend
+from braidlog.embedded.clock import SystemClock
+from braidlog.errors import ConditionFailed, Unavailable
+from braidlog.mcp.house import Caller, House, OnlyCaller, Work
+from braidlog.mcp.models import RecordIn
+from braidlog.mcp.working import append_records
+from tests.e2e.agent_clients import DEADLINE_S, Agent, agent_in, house_of, with_agent
+from tests.e2e.agents_stage import paused
 
 
 @pytest.fixture
@@ -40,19 +50,75 @@ def test_what_is_asked_for_again_costs_no_budget(braid: braidlog.Braid) -> None:
     with_agent(braid, work, policy, name="a" * 100)
 
 
-def test_the_bytes_of_a_fork_hold_when_many_write_on_it_at_once(braid: braidlog.Braid) -> None:
-    async def work(agent: Agent) -> None:
-        fork = await agent.fork()
+def test_the_bytes_of_a_fork_hold_when_two_write_on_it_at_once(braid: braidlog.Braid) -> None:
+    fork = braid.log("orders").cfork("orders.tester.x", labels={AGENT_LABEL: "tester"})
+    house = house_of(braid, policy="default.fork_bytes = 399")
+    outcomes: list[str] = []
 
-        async def append() -> bool:
+    def append(through: braidlog.Braid) -> None:
+        try:
+            append_records(Work(house, Caller("tester", through), lambda _: None), fork.name, [RecordIn(value="x" * 300)])
+            outcomes.append("ok")
+        except ConditionFailed as refused:
+            outcomes.append(str(refused))
+
+    other = threading.Thread(target=append, args=(braid,))
+
+    def meanwhile() -> None:
+        other.start()
+        other.join(0.3)  # it cannot end before the one that was first, unless they do not know of each other
+
+    append(paused(braid, SystemClock(), 1, meanwhile)[0])
+    other.join()
+    assert outcomes[0] == "ok"
+    assert "do not fit" in outcomes[1]
+    assert fork.info().own_bytes == 300
+
+
+class Flaky:
+    """A backend that can be out of reach for a while."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.down = False
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down:
+            self.refused += 1
+            raise Unavailable("it is not there now")
+        return getattr(self._backend, name)
+
+
+def test_who_listens_hears_again_when_a_service_is_back(
+    braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MCP_WATCH_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCH_RETRY_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCH_PAUSE_S", 0.02)
+    flaky = Flaky(braid._session.backend)
+    theirs = braidlog.Braid(cast(Backend, flaky), braid.url, read_only=False)
+    house = House.of(braid, OnlyCaller(Caller("tester", theirs)))
+
+    async def heard(changes: Any) -> None:
+        while True:  # a watcher that has just begun, or begun again, does not know what came before
+            braid.log("orders").append(b"more")
             try:
-                await agent.call("append_records", fork=fork, records=[{"value": "x" * 100}])
-            except Failed:
-                return False
-            return True
+                async with asyncio.timeout(0.3):
+                    assert (await anext(changes)).uri == "log://orders/tail"
+                    return
+            except TimeoutError:
+                continue
 
-        done = await asyncio.gather(*(append() for _ in range(16)))
-        assert sum(done) == 3
-        assert braid.log(fork).info().own_bytes <= 399
+    async def listen() -> None:
+        async with asyncio.timeout(DEADLINE_S), agent_in(house) as agent:
+            async with agent.client.listen(resource_subscriptions=["log://orders/tail"]) as changes:
+                await heard(changes)
+                flaky.down = True
+                while not flaky.refused:
+                    await asyncio.sleep(0.01)
+                flaky.down = False
+                for _ in range(5):  # one word would be that of a watcher that ends
+                    await heard(changes)
 
-    with_agent(braid, work, "default.fork_bytes = 399")
+    asyncio.run(listen())

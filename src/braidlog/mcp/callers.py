@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 import anyio.to_thread
@@ -33,6 +34,7 @@ class _Kept:
         self.caller = caller
         self.used = time.monotonic()
         self.doubted = False
+        self.listening = 0  # how many of its calls only listen
 
 
 class TokenCallers:
@@ -76,14 +78,34 @@ class TokenCallers:
                 kept = self._kept.pop(digest)
                 kept.doubted, kept.used = False, time.monotonic()
             self._kept[digest] = kept
-            while len(self._kept) > 1:
-                oldest = next(iter(self._kept.values()))
-                idle = kept.used - oldest.used > limits.MCP_CALLER_IDLE_S
-                if not idle and len(self._kept) <= limits.MCP_TOKENS_KEPT_MAX:
-                    break
-                overdue.append(self._kept.popitem(last=False)[1])
+            overdue += self._silent(kept)
         _close(overdue)
         return kept
+
+    def _silent(self, latest: _Kept) -> list[_Kept]:
+        """Those that have to go, as they have not called for long or as there are too many."""
+        gone: list[_Kept] = []
+        for digest, one in list(self._kept.items()):
+            idle = latest.used - one.used > limits.MCP_CALLER_IDLE_S
+            surplus = idle or len(self._kept) > limits.MCP_TOKENS_KEPT_MAX
+            if surplus and one is not latest and not one.listening:
+                gone.append(self._kept.pop(digest))
+        return gone
+
+    @contextmanager
+    def listening(self, caller: Caller) -> Iterator[None]:
+        """Keep the connection of one that listens, though it does not call."""
+        with self._lock:
+            kept = next((one for one in self._kept.values() if one.caller is caller), None)
+            if kept is not None:
+                kept.listening += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                if kept is not None:
+                    kept.listening -= 1
+                    kept.used = time.monotonic()
 
     def _drop(self, digest: bytes) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +41,9 @@ class Callers(Protocol):
     def doubt(self, caller: Caller) -> None:
         """The service refused this one: its token may not be good any more."""
 
+    def listening(self, caller: Caller) -> AbstractContextManager[None]:
+        """While it listens, though it does not call, this one is there."""
+
 
 class OnlyCaller:
     """Of a server that one agent has for itself."""
@@ -53,6 +57,10 @@ class OnlyCaller:
 
     def doubt(self, caller: Caller) -> None:
         """There is nobody else to be."""
+
+    def listening(self, caller: Caller) -> AbstractContextManager[None]:
+        """It is always there."""
+        return nullcontext()
 
 
 @dataclass

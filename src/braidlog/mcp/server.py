@@ -188,8 +188,10 @@ class _Door:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._enter(ctx.method, noted)
-        async with self._watchers.watching(logs):
-            return await call_next(ctx)
+        callers = self._house.callers
+        with callers.listening(callers.current()):
+            async with self._watchers.watching(logs):
+                return await call_next(ctx)
 
     # --- one call ----------------------------------------------------------------------------------------------------
 

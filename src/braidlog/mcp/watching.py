@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from braidlog import Log, limits
-from braidlog.errors import Blocked, BraidError
+from braidlog.errors import Blocked, BraidError, Timeout, Unavailable
 from braidlog.mcp.resources import tail_uri
 
 
@@ -46,6 +46,9 @@ class Watchers:
         while True:
             try:
                 end = await anyio.to_thread.run_sync(_grown, log, seen, limiter=self._threads, abandon_on_cancel=True)
+            except (Unavailable, Timeout):  # it passes, and who listens is told of what came meanwhile
+                await anyio.sleep(limits.MCP_WATCH_RETRY_S)
+                continue
             except BraidError:
                 await self._bus.publish(ResourceUpdated(tail_uri(log.name)))  # who reads it now is told how it ended
                 return

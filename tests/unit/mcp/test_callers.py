@@ -94,3 +94,18 @@ def test_those_that_called_longest_ago_make_room(monkeypatch: pytest.MonkeyPatch
         assert shown(callers, token) is not None
     assert service.open == ["a", "c"]
     callers.close()
+
+
+def test_who_listens_is_kept_though_it_does_not_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MCP_CALLER_IDLE_S", -1.0)
+    service = Service()
+    callers = TokenCallers(service.connect)
+    current(callers, "a")
+    with callers.listening(next(iter(callers._kept.values())).caller):
+        current(callers, "b")
+        assert service.open == ["a", "b"]
+        current(callers, "c")
+        assert service.open == ["a", "c"]
+    current(callers, "d")
+    assert service.open == ["d"]
+    callers.close()
