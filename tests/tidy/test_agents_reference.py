@@ -31,6 +31,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
         f"{limits.SQL_MEMORY_BYTES // limits.MIB} MiB",
         f"{limits.SQL_TIME_S:g} s unless more is asked for, {limits.SQL_TIME_MAX_S:g} s at most",
         f"{limits.SQL_ROWS_MAX:,} rows or {limits.SQL_ANSWER_BYTES_MAX // limits.KIB} KiB",
+        f"a cell is cut to {limits.SQL_CELL_CHARS_MAX:,} characters",
         f"{limits.MCP_RECORDS_MAX:,} records or {limits.MCP_ANSWER_BYTES_MAX // limits.KIB} KiB",
         f"{limits.MCP_SCAN_RECORDS_MAX:,} records or {limits.MCP_SCAN_BYTES_MAX // limits.MIB} MiB",
         f"{limits.MCP_APPEND_RECORDS_MAX:,} records and {limits.MCP_APPEND_BYTES_MAX // limits.MIB} MiB",

@@ -55,7 +55,7 @@ class Refused(InvalidArgument):
 class Result(Struct, frozen=True, kw_only=True):
     """What a query answered: rows of what JSON can hold."""
 
-    columns: list[tuple[str, str]]  # name and type
+    columns: list[tuple[str, str]]  # name and type; names that come again are told apart: a, a_2
     rows: list[list[Any]]
     truncated: bool  # there is more than was asked for, or than fits
     records: int  # that the query was about
@@ -265,6 +265,8 @@ def _refusal(kind: str, message: str) -> BraidError:
         return Timeout(f"{message}: aggregate less, narrow the range, or run a Spark job (docs/spark.md)")
     if kind == "memory":
         return Refused(f"{message}: narrow the range, group by less, or run a Spark job (docs/spark.md)")
+    if kind == "row":
+        return Refused(f"{message}: select fewer columns, or parts of the values, with substr or list slices")
     if kind == "statement":
         return Refused(f"{message}, over the views `records` and `rows`, reading nothing else")
     return Refused(message)

@@ -104,18 +104,34 @@ def _rows(connection: Any, order: dict[str, Any]) -> dict[str, Any]:
     if kind != "SELECT":
         return {"error": "statement", "message": f"{kind} is not a query: only SELECT is carried out"}
     result = connection.execute(statements[0])
-    columns = [(str(about[0]), str(about[1])) for about in result.description]
+    names = _told_apart([str(about[0]) for about in result.description])
+    columns = [(name, str(about[1])) for name, about in zip(names, result.description, strict=True)]
     if len(columns) > order["columns_max"]:
         return {"error": "columns", "message": f"the query has {len(columns)} columns: at most {order['columns_max']}"}
     rows: list[list[Any]] = []
     room = order["answer_bytes_max"]
     while (row := result.fetchone()) is not None:
         shown = [_cell(value, order["cell_chars_max"]) for value in row]
-        room -= len(json.dumps(shown))
+        size = len(json.dumps(shown))
+        if not rows and size > room:
+            return {"error": "row", "message": f"one row of the answer has {size:,} bytes, and all may have {room:,}"}
+        room -= size
         if len(rows) >= order["rows_max"] or room < 0:
             return {"columns": columns, "rows": rows, "truncated": True}
         rows.append(shown)
     return {"columns": columns, "rows": rows, "truncated": False}
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Names that come again get a number: `a`, `a_2`, `a_3`."""
+    told: list[str] = []
+    for name in names:
+        number, apart = 1, name
+        while apart in told or (number > 1 and apart in names):
+            number += 1
+            apart = f"{name}_{number}"
+        told.append(apart)
+    return told
 
 
 def _cell(value: Any, chars_max: int) -> Any:

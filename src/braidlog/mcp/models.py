@@ -123,7 +123,7 @@ class QueryOut(Told):
     log: str
     start: int
     stop: int
-    columns: dict[str, str] = Field(description="name and type")
+    columns: dict[str, str] = Field(description="name and type, in order; a name that comes again is a_2")
     rows: list[list[Any]]
     truncated: bool | None = None
     records: int

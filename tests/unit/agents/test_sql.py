@@ -113,6 +113,19 @@ def test_answers_end_where_they_were_bounded(log: braidlog.Log) -> None:
     assert len(cut) == limits.SQL_CELL_CHARS_MAX + 1
 
 
+def test_columns_of_the_same_name_are_told_apart(log: braidlog.Log) -> None:
+    found = run(log, "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS A, 5 AS a FROM range(1)")
+    assert [name for name, _ in found.columns] == ["a", "a_3", "a_2", "A", "a_4"]
+    assert found.rows == [[1, 2, 3, 4, 5]]
+
+
+def test_a_row_that_never_fits_is_an_error_and_no_empty_answer(log: braidlog.Log) -> None:
+    with pytest.raises(Refused, match=r"one row.* has 3\d\d,\d\d\d bytes, and all may have 262,144: select fewer"):
+        run(log, "SELECT " + ", ".join(["repeat('x', 4000)"] * 80))
+    with pytest.raises(Refused, match="one row"):
+        run(log, "SELECT range(100000)")
+
+
 def test_more_than_fits_is_refused_with_what_to_do(log: braidlog.Log) -> None:
     with pytest.raises(Refused, match=r"100 records.*at most 99.*Spark"):
         run(log, "SELECT 1", records=99)
