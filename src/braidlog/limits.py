@@ -256,6 +256,8 @@ SUMMARY_RECORDS_MAX: Final = 5  # that are shown with a proposal
 SUMMARY_CHARS_MAX: Final = 200  # of each
 AUDIT_TEXT_CHARS_MAX: Final = 500  # of one argument, or of what went wrong
 AUDIT_ARGUMENTS_ROWS_MAX: Final = 50  # of one call, at each level
+AUDIT_ARGUMENTS_CHARS_MAX: Final = 64 * KIB  # of one call in all
+AUDIT_SECRET_CHARS_MAX: Final = 16 * KIB  # beyond what is kept of a text, that are looked at for secrets
 AUDIT_DEPTH_MAX: Final = 4
 AUDIT_WAITING_RECORDS_MAX: Final = 1_000  # entries of reading calls that are not durable yet
 

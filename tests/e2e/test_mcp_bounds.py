@@ -57,7 +57,9 @@ def test_the_bytes_of_a_fork_hold_when_two_write_on_it_at_once(braid: braidlog.B
 
     def append(through: braidlog.Braid) -> None:
         try:
-            append_records(Work(house, Caller("tester", through), lambda _: None), fork.name, [RecordIn(value="x" * 300)])
+            append_records(
+                Work(house, Caller("tester", through), lambda _: None), fork.name, [RecordIn(value="x" * 300)]
+            )
             outcomes.append("ok")
         except ConditionFailed as refused:
             outcomes.append(str(refused))
@@ -81,18 +83,16 @@ class Flaky:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.down = False
-        self.refused = 0
+        self.refused = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         if self.down:
-            self.refused += 1
+            self.refused.set()
             raise Unavailable("it is not there now")
         return getattr(self._backend, name)
 
 
-def test_who_listens_hears_again_when_a_service_is_back(
-    braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_listens_hears_again_when_a_service_is_back(braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_WATCH_S", 0.02)
     monkeypatch.setattr(limits, "MCP_WATCH_RETRY_S", 0.02)
     monkeypatch.setattr(limits, "MCP_WATCH_PAUSE_S", 0.02)
@@ -111,14 +111,16 @@ def test_who_listens_hears_again_when_a_service_is_back(
                 continue
 
     async def listen() -> None:
-        async with asyncio.timeout(DEADLINE_S), agent_in(house) as agent:
-            async with agent.client.listen(resource_subscriptions=["log://orders/tail"]) as changes:
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            agent_in(house) as agent,
+            agent.client.listen(resource_subscriptions=["log://orders/tail"]) as changes,
+        ):
+            await heard(changes)
+            flaky.down = True
+            assert await asyncio.to_thread(flaky.refused.wait, DEADLINE_S)
+            flaky.down = False
+            for _ in range(5):  # one word would be that of a watcher that ends
                 await heard(changes)
-                flaky.down = True
-                while not flaky.refused:
-                    await asyncio.sleep(0.01)
-                flaky.down = False
-                for _ in range(5):  # one word would be that of a watcher that ends
-                    await heard(changes)
 
     asyncio.run(listen())

@@ -26,16 +26,16 @@ def braid(tmp_path: Path) -> Iterator[braidlog.Braid]:
         yield opened
 
 
-async def begun(folder: Path) -> list[int]:
+async def begun(folder: Path, agent: Agent) -> list[int]:
     """The processes of the validator, once they are there."""
     while not (folder / "self").exists():
-        await asyncio.sleep(0.01)
+        await agent.call("list_logs")
     return [int((folder / name).read_text()) for name in ("child", "self")]
 
 
-async def ended(pids: list[int]) -> None:
+async def ended(pids: list[int], agent: Agent) -> None:
     while any(_lives(pid) for pid in pids):
-        await asyncio.sleep(0.01)
+        await agent.call("list_logs")
 
 
 def _lives(pid: int) -> bool:
@@ -51,9 +51,9 @@ def test_a_validator_that_nobody_waits_for_is_ended(braid: braidlog.Braid, tmp_p
         fork = await agent.fork()
         wanted = {"validator": "hangs"} if named else {}
         call = asyncio.ensure_future(agent.call("run_validator", fork=fork, **wanted))
-        pids = await begun(tmp_path)
+        pids = await begun(tmp_path, agent)
         call.cancel()
-        await ended(pids)
+        await ended(pids, agent)
 
     with_agent(braid, work)
     assert [entry.outcome for entry in Audit(braid).read() if entry.tool == "run_validator"] == ["Cancelled"]
@@ -67,9 +67,9 @@ def test_a_proposal_that_is_cancelled_before_it_is_decided_is_withdrawn(
         fork = await agent.fork()
         await agent.call("append_records", fork=fork, records=[{"value": "2"}])
         call = asyncio.ensure_future(agent.call("propose_promotion", fork=fork, title="more"))
-        pids = await begun(tmp_path)
+        pids = await begun(tmp_path, agent)
         call.cancel()
-        await ended(pids)
+        await ended(pids, agent)
         while (mine := (await agent.call("list_proposals"))["proposals"])[0]["state"] == "validating":
             pass
         assert [one["state"] for one in mine] == ["withdrawn"]

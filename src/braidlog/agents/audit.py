@@ -2,33 +2,29 @@
 
 An entry of a call that changes something is durable before the call is answered; one of a call that only reads is
 written along with others and a moment later, and is lost if the process is killed in between. Arguments are cut, and
-what looks like a secret never gets in.
+what looks like a secret is hidden (`discretion`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from braidlog import Braid, Log, Subscription, Ticket, limits
+from braidlog.agents.discretion import told, told_of
 from braidlog.agents.journal import system_log
 from braidlog.agents.names import AUDIT
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.errors import BraidError, NotFound
 from braidlog.record import to_micros
-
-_SECRET_NAME: Final = re.compile(r"token|secret|passw|authori[sz]ation|credential|api_?key|private_?key", re.IGNORECASE)
-_SECRET: Final = re.compile(r"braid_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}")
-_HIDDEN: Final = "(hidden)"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,8 +71,8 @@ class Call:
         done = structs.replace(
             self._entry,
             outcome="ok" if kind is None else kind.__name__,
-            message="" if error is None else _text(str(error)),
-            result=_text(self.result),
+            message="" if error is None else told(str(error)),
+            result=told(self.result),
             log=self.log,
             lineage=self.lineage,
             seconds=round(time.monotonic() - self._began, 6),
@@ -101,10 +97,10 @@ class Audit:
         it is left."""
         entry = Entry(
             time=datetime.fromtimestamp(self._clock.now_us() / 1e6, UTC),
-            agent=_text(agent),
-            tool=_text(tool),
+            agent=told(agent),
+            tool=told(tool),
             outcome="",
-            arguments=_bounded(arguments, 0),
+            arguments=told_of(arguments),
             log=log,
         )
         return Call(self, entry, changes=changes)
@@ -174,32 +170,3 @@ def _wanted(entries: Subscription, agent: str | None, log: str | None) -> Iterat
             continue
         if agent in (None, entry.agent) and (log is None or entry.concerns(log)):
             yield entry
-
-
-def _bounded(value: Any, depth: int) -> Any:
-    """A value that can be written as JSON, is not too large, and tells no secret."""
-    most = limits.AUDIT_ARGUMENTS_ROWS_MAX
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"({len(value):,} bytes)"
-    if depth >= limits.AUDIT_DEPTH_MAX and not isinstance(value, str):
-        return _text(str(type(value).__name__))
-    if isinstance(value, Mapping):
-        items = list(value.items())
-        cut = {
-            _text(str(name)): _HIDDEN if _SECRET_NAME.search(str(name)) else _bounded(one, depth + 1)
-            for name, one in items[:most]
-        }
-        return cut if len(items) <= most else {**cut, "...": f"and {len(items) - most:,} more"}
-    if isinstance(value, list | tuple | set | frozenset):
-        rows = list(value)
-        shown = [_bounded(one, depth + 1) for one in rows[:most]]
-        return shown if len(rows) <= most else [*shown, f"and {len(rows) - most:,} more"]
-    return _text(str(value))
-
-
-def _text(text: str) -> str:
-    shown = _SECRET.sub(_HIDDEN, text).encode("utf-8", "replace").decode()
-    most = limits.AUDIT_TEXT_CHARS_MAX
-    return shown if len(shown) <= most else f"{shown[:most]}... ({len(shown):,} characters)"
