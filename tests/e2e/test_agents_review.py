@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog import Braid, Log, agents
+from braidlog import Braid, Log, agents, limits
 from braidlog.agents import AGENT_LABEL, Audit, Desk, Policy, Registry
 from braidlog.agents.names import PROPOSAL_LABEL
 from braidlog.agents.running import Bounds, run
@@ -281,6 +281,102 @@ def test_what_the_policy_does_not_want_is_refused(braid: Braid, site: Site, orde
         desk.propose(orders, agent="bob")
     with pytest.raises(NotFound):
         desk.approve("000000000000", "ann")
+
+
+def test_an_approval_is_refused_once_the_policy_says_never(braid: Braid, site: Site, desk: Desk, fork: Log) -> None:
+    proposal = desk.propose(fork, agent="bob")
+    strict = desk_on(braid, site.clock, '[[log]]\npattern = "orders"\npromotion = "never"')
+    with pytest.raises(NotPermitted, match=r"lets nothing be promoted into 'orders': reject it"):
+        strict.approve(proposal.id, "ann")
+    assert strict.get(proposal.id).state == "waiting"
+    assert strict.reject(proposal.id, "ann", "not any more").state == "rejected"
+
+
+def test_an_agent_has_so_many_open_proposals_and_no_more(braid: Braid, site: Site, orders: Log) -> None:
+    desk = desk_on(braid, site.clock, "default.proposals = 2")
+    forks = [orders.cfork(f"orders.bob.{number}") for number in range(3)]
+    for fork in forks:
+        fork.append(b"x")
+    first = desk.propose(forks[0], agent="bob")
+    desk.propose(forks[1], agent="bob")
+    with pytest.raises(ConditionFailed, match="'bob' has 2 open proposals for 'orders', and may have 2"):
+        desk.propose(forks[2], agent="bob")
+    forks[1].append(b"more")
+    desk.propose(forks[1], agent="bob")  # in place of the former
+    desk.propose(forks[2], agent="eve")
+    desk.reject(first.id, "ann", "no")
+    fourth = orders.cfork("orders.bob.4")
+    fourth.append(b"x")
+    assert desk.propose(fourth, agent="bob").state == "waiting"
+
+
+def test_what_ended_long_ago_is_forgotten_and_the_audit_log_is_not(
+    braid: Braid, site: Site, desk: Desk, orders: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proposed(name: str) -> str:
+        fork = orders.cfork(name)
+        fork.append(b"x")
+        return desk.propose(fork, agent="bob").id
+
+    journal = "braidlog.proposals"
+    old = proposed("orders.bob.1")
+    desk.reject(old, "ann", "no")
+    site.clock.advance(20 * 86_400)
+    desk.tend()
+    waiting, young = proposed("orders.bob.2"), proposed("orders.bob.3")
+    desk.reject(young, "ann", "no")
+    assert [one.id for one in desk.list()] == [old, waiting, young]
+    site.clock.advance(6.9 * 86_400)
+    desk.tend()
+    assert braid.log(journal).info().start == 0
+    site.clock.advance(3.5 * 86_400)  # and what waited has expired by now
+    desk.tend()
+    for each in (desk, desk_on(braid, site.clock)):
+        assert [(one.id, one.state) for one in each.list()] == [(waiting, "expired"), (young, "rejected")]
+        with pytest.raises(NotFound):
+            each.get(old)
+    assert braid.log(journal).info().start > 0
+    monkeypatch.setattr(limits, "PROPOSALS_KEPT_MAX", 1)
+    desk.tend()
+    fresh = desk_on(braid, site.clock)
+    assert [one.id for one in fresh.list()] == [young]
+    last = proposed("orders.bob.4")
+    assert [one.id for one in fresh.list()] == [young, last]
+    assert {entry.result.split()[0] for entry in Audit(braid).read() if entry.result} >= {old, waiting, young}
+
+
+def test_a_fork_that_nobody_uses_is_squashed(braid: Braid, site: Site, orders: Log) -> None:
+    desk = desk_on(braid, site.clock, '[[log]]\npattern = "orders"\nfork_idle = "1h"')
+
+    def made(name: str, of: Log = orders, labels: dict[str, str] | None = None) -> Log:
+        return of.cfork(name, labels={AGENT_LABEL: "bob"} if labels is None else labels)
+
+    idle, read, proposed, parent, person = (
+        made("idle"),
+        made("read"),
+        made("proposed"),
+        made("parent"),
+        made("person", labels={}),
+    )
+    written = made("written", parent)
+    elsewhere = made("elsewhere", braid.create("notes"))
+    proposed.append(b"x")
+    desk.propose(proposed, agent="bob")
+    desk.tend()
+    site.clock.advance(3000)
+    desk.used(read)
+    written.append(b"x")
+    desk.tend()
+    site.clock.advance(1000)
+    desk.tend()
+    left = {log.name for log in (idle, read, proposed, parent, person, written, elsewhere) if log.name in braid}
+    assert left == {"read", "proposed", "parent", "person", "written", "elsewhere"}
+    [entry] = [entry for entry in Audit(braid).read() if entry.tool == "squash"]
+    assert (entry.agent, entry.log, entry.arguments["fork"]) == ("braidlog", "idle", "idle")
+    site.clock.advance(4000)
+    desk.tend()
+    assert {log.name for log in (read, parent, written) if log.name in braid} == set()
+    assert proposed.name in braid
 
 
 # --- holds -----------------------------------------------------------------------------------------------------------

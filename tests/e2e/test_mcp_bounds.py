@@ -14,9 +14,10 @@ from braidlog import limits
 from braidlog.agents import AGENT_LABEL
 from braidlog.client.backend import Backend
 from braidlog.embedded.clock import SystemClock
-from braidlog.errors import ConditionFailed, Unavailable
+from braidlog.errors import ConditionFailed, Gone, Unavailable
 from braidlog.mcp.house import Caller, House, OnlyCaller, Work
 from braidlog.mcp.models import RecordIn
+from braidlog.mcp.proposing import propose_promotion
 from braidlog.mcp.working import append_records
 from tests.e2e.agent_clients import DEADLINE_S, Agent, agent_in, house_of, with_agent
 from tests.e2e.agents_stage import paused
@@ -75,6 +76,26 @@ def test_the_bytes_of_a_fork_hold_when_two_write_on_it_at_once(braid: braidlog.B
     assert outcomes[0] == "ok"
     assert "do not fit" in outcomes[1]
     assert fork.info().own_bytes == 300
+
+
+def test_a_fork_that_was_made_anew_under_the_name_of_another_is_not_proposed(braid: braidlog.Braid) -> None:
+    fork = braid.log("orders").cfork("orders.tester.x", labels={AGENT_LABEL: "tester"})
+    fork.append(b"seen")
+    house = house_of(braid)
+
+    def meanwhile(_: braidlog.Log) -> None:
+        fork.squash()
+        braid.log("orders").cfork(fork.name).append(b"unseen")
+
+    class Swapped(Work):
+        def own_fork(self, name: str, to: str) -> tuple[braidlog.Log, braidlog.Info]:
+            found = super().own_fork(name, to)
+            meanwhile(found[0])
+            return found
+
+    with pytest.raises(Gone, match="another has its name"):
+        propose_promotion(Swapped(house, Caller("tester", braid), lambda _: None), fork.name, "more")
+    assert house.desk.list() == []
 
 
 class Flaky:

@@ -12,7 +12,7 @@ import braidlog
 from braidlog.agents import Audit, Registry
 from tests.e2e.agent_clients import Agent, with_agent
 
-POLICY = 'default.promotion = "{promotion}"\ndefault.on_failure = "squash"'
+POLICY = 'default.promotion = "auto"\ndefault.on_failure = "squash"'
 
 
 @pytest.fixture
@@ -45,12 +45,10 @@ def _lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_validator_that_nobody_waits_for_is_ended(braid: braidlog.Braid, tmp_path: Path, named: bool) -> None:
+def test_a_validator_that_nobody_waits_for_is_ended(braid: braidlog.Braid, tmp_path: Path) -> None:
     async def work(agent: Agent) -> None:
         fork = await agent.fork()
-        wanted = {"validator": "hangs"} if named else {}
-        call = asyncio.ensure_future(agent.call("run_validator", fork=fork, **wanted))
+        call = asyncio.ensure_future(agent.call("run_validator", fork=fork, validator="hangs"))
         pids = await begun(tmp_path, agent)
         call.cancel()
         await ended(pids, agent)
@@ -59,10 +57,7 @@ def test_a_validator_that_nobody_waits_for_is_ended(braid: braidlog.Braid, tmp_p
     assert [entry.outcome for entry in Audit(braid).read() if entry.tool == "run_validator"] == ["Cancelled"]
 
 
-@pytest.mark.parametrize("promotion", ["auto", "review"])
-def test_a_proposal_that_is_cancelled_before_it_is_decided_is_withdrawn(
-    braid: braidlog.Braid, tmp_path: Path, promotion: str
-) -> None:
+def test_a_proposal_that_is_cancelled_before_it_is_decided_is_withdrawn(braid: braidlog.Braid, tmp_path: Path) -> None:
     async def work(agent: Agent) -> None:
         fork = await agent.fork()
         await agent.call("append_records", fork=fork, records=[{"value": "2"}])
@@ -75,5 +70,5 @@ def test_a_proposal_that_is_cancelled_before_it_is_decided_is_withdrawn(
         assert [one["state"] for one in mine] == ["withdrawn"]
         assert fork in [log["name"] for log in (await agent.call("list_logs"))["logs"]]
 
-    with_agent(braid, work, POLICY.format(promotion=promotion))
+    with_agent(braid, work, POLICY)
     assert braid.log("orders").tail() == 1

@@ -29,6 +29,7 @@ from braidlog.agents import proposals as p
 from braidlog.agents.audit import Audit, Call
 from braidlog.agents.carrying import Carrier
 from braidlog.agents.checking import Checks
+from braidlog.agents.idling import Idle
 from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL
 from braidlog.agents.policy import Policy, Rule
@@ -87,6 +88,7 @@ class Desk:
         self._audit = audit or Audit(braid, clock=self._clock)
         self._ledger = Ledger(braid, self._clock)
         self._checks = Checks(braid, access=access, runner=runner, clock=self._clock)
+        self._idle = Idle(braid, self._clock)
         self._carrier = Carrier(braid, self._ledger, self._checks)
         self._name = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
@@ -200,6 +202,8 @@ class Desk:
         self._go_on()
         with self._audit.call(reviewer, "approve", {"proposal": id, "note": said}, changes=True) as call:
             proposal = self._for(reviewer, id, call)
+            if self.policy.rule(proposal.parent).promotion == "never":
+                raise NotPermitted(f"by now the policy lets nothing be promoted into {proposal.parent!r}: reject it")
             self._check_unchanged(proposal)
             until = self._claim_until(proposal.parent, proposal.rule)
             self._decide(id, p.Approved, reviewer=reviewer, note=said, desk=self._name, until_us=until)
@@ -299,12 +303,19 @@ class Desk:
     # --- what has to be done by somebody --------------------------------------------------------------------------
 
     def tend(self) -> None:
-        """Go on with what a desk that died has left, let proposals expire, and end holds of agents that last too long.
+        """Go on with what a desk that died has left, let proposals expire, end holds of agents that last too long and
+        forks of theirs that nobody uses, and forget what was decided long ago.
 
         Every call that changes something does the first two before anything else.
         """
         self._end_holds()
         self._go_on()
+        self._end_idle()
+        self._ledger.forget()
+
+    def used(self, fork: Log) -> None:
+        """Somebody looked at a fork, which counts as its use."""
+        self._idle.used(fork)
 
     def _supersede(self) -> None:
         """Of the proposals of one fork only the last is open: else to decide about the others would squash it."""
@@ -358,8 +369,22 @@ class Desk:
             allowed = round(self.policy.rule(info.parent or "").hold * 1e6)
             made = {AGENT_LABEL, PROPOSAL_LABEL} & info.labels.keys()
             if made and to_micros(info.created) + allowed < now:
-                with contextlib.suppress(Gone, NotPermitted):
-                    handle_of(self._braid, info.id, info.name).squash()
+                self._squash(info, "it has held its parent for as long as the policy allows")
+
+    def _end_idle(self) -> None:
+        busy = {one.fork_id for one in self._ledger.all() if one.open}
+        for info in self._idle.forks(self.policy, busy):
+            self._squash(info, "nobody has used it for as long as the policy allows")
+
+    def _squash(self, info: Info, why: str) -> None:
+        """In the policy's name."""
+        fork = handle_of(self._braid, info.id, info.name)
+        with (
+            contextlib.suppress(Gone, NotPermitted),
+            self._audit.call("braidlog", "squash", {"fork": info.name, "reason": why}, changes=True) as call,
+        ):
+            call.about(fork)
+            fork.squash()
 
     def _carry(self, id: str, stop: Stop | None = None) -> Proposal:
         """Bring it on. If that fails, others need not wait to try."""

@@ -6,10 +6,19 @@ by the log alone: whoever reads it from the beginning knows as much as anybody.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
-from braidlog import Braid, Log, limits
-from braidlog.errors import AlreadyExists, ConditionFailed, InvalidArgument, NotFound, OutcomeUnknown, Trimmed
+from braidlog import Braid, Log, Record, limits
+from braidlog.errors import (
+    AlreadyExists,
+    ConditionFailed,
+    InvalidArgument,
+    NotFound,
+    NotPermitted,
+    OutcomeUnknown,
+    Trimmed,
+)
 
 _LABELS: Final = {"braidlog.system": "yes"}
 
@@ -35,7 +44,12 @@ class Journal:
         self._log: Log | None = None
         self._next = 0
 
-    def news(self) -> list[bytes]:
+    @property
+    def end(self) -> int:
+        """Where the next event will stand, as far as was read."""
+        return self._next
+
+    def news(self) -> list[Record]:
         """The events that came since this was asked last, from the first one on."""
         if self._log is None:
             try:
@@ -45,7 +59,7 @@ class Journal:
             if self._log.info().kind != "root":
                 self._log = None
                 raise InvalidArgument(f"{self._name!r} is a fork and no system log: squash it")
-        found: list[bytes] = []
+        found: list[Record] = []
         while True:
             try:
                 records = self._log.read(self._next, max_bytes=limits.SUBSCRIBE_FETCH_BYTES)
@@ -54,8 +68,14 @@ class Journal:
                 continue
             if not records:
                 return found
-            found += [record.value for record in records]
+            found += records
             self._next = records[-1].position + 1
+
+    def forget(self, before: int) -> None:
+        """Trim what stands below a position, if there is anything and whoever asks may."""
+        if self._log is not None and self._log.info().start < before:
+            with contextlib.suppress(NotPermitted):
+                self._log.trim(before)
 
     def write(self, event: bytes) -> bool:
         """Append an event, which has to differ from all others, behind all that was read. False if there is more to

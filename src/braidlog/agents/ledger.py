@@ -27,6 +27,7 @@ class Ledger:
     def __init__(self, braid: Braid, clock: Clock) -> None:
         self._journal = Journal(braid, PROPOSALS)
         self._known: dict[str, Proposal] = {}
+        self._first: dict[str, int] = {}  # where the first event of each stands
         self._lock = threading.Lock()
         self.clock = clock
 
@@ -58,10 +59,39 @@ class Ledger:
                         f"{one.fork!r} is being promoted with {one.own} records, as proposal {one.id}: look again in a "
                         "moment"
                     )
+            self._check_number(proposal)
             return self._made(p.Proposed, proposal.id, proposal=proposal)
 
         self._write(event)
         return same[0] if same else None
+
+    def _check_number(self, proposal: Proposal) -> None:
+        others = [
+            one.id
+            for one in self._known.values()
+            if one.open
+            and (one.agent, one.parent_id) == (proposal.agent, proposal.parent_id)
+            and one.fork_id != proposal.fork_id
+        ]
+        if len(others) >= proposal.rule.proposals:
+            raise ConditionFailed(
+                f"{proposal.agent!r} has {len(others)} open proposals for {proposal.parent!r}, and may have "
+                f"{proposal.rule.proposals}: wait until one is decided, or put the records on a fork that is proposed"
+            )
+
+    def forget(self) -> None:
+        """Drop what ended long ago, and the oldest if too many have ended. What still matters stays, and so does the
+        log from the first event of that on."""
+        with self._lock:
+            self._catch_up()
+            over = [one for one in self._known.values() if one.tidied]
+            since = self.clock.now_us() - round(limits.PROPOSAL_KEPT_S * 1e6)
+            surplus = len(over) - limits.PROPOSALS_KEPT_MAX
+            for number, one in enumerate(over):
+                if number < surplus or (one.decided_us or 0) < since:
+                    del self._known[one.id]
+            self._first = {id: at for id, at in self._first.items() if id in self._known}
+            self._journal.forget(min(self._first.values(), default=self._journal.end))
 
     def enter(self, id: str, decide: Callable[[Proposal], tuple[type[p.Event], dict[str, object]] | None]) -> Proposal:
         """Enter what happens to a proposal, decided on what it is now: a kind of event with its fields, or nothing."""
@@ -93,9 +123,11 @@ class Ledger:
         raise Unavailable(f"others keep writing to {PROPOSALS}: try again")
 
     def _catch_up(self) -> None:
-        for data in self._journal.news():
+        for record in self._journal.news():
             try:
-                p.apply(self._known, p.decode(data))
+                event = p.decode(record.value)
+                p.apply(self._known, event)
+                self._first.setdefault(event.id, record.position)
             except msgspec.MsgspecError as error:  # it says nothing that anybody here could have meant
                 _log.warning("a record of %s is no event and is passed over: %s", PROPOSALS, error)
 

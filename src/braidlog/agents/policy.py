@@ -48,7 +48,9 @@ class Rule(Struct, frozen=True, kw_only=True):
     on_failure: OnFailure = "keep"  # what becomes of a fork that did not pass: left for correction, or squashed
     hold: float = limits.HOLD_POLICY_S  # seconds that a promotable fork may hold its parent, at most
     review: float = limits.REVIEW_POLICY_S  # seconds that a proposal waits for a person before it expires
+    proposals: int = limits.AGENT_PROPOSALS_MAX  # for this log that one agent may have open at a time; 0 is none
     fork_ttl: float = limits.FORK_TTL_POLICY_S  # seconds that a fork of an agent lives
+    fork_idle: float | None = None  # seconds after which one that nobody uses is squashed; None is never
     fork_bytes: int = limits.FORK_POLICY_BYTES  # that an agent may write on one fork
     fork_bytes_per_s: int = limits.FORK_POLICY_BYTES_PER_S
     forks: int = limits.AGENT_FORKS_MAX  # that one agent may have of this log at a time; 0 is none
@@ -210,7 +212,9 @@ _READ: Final[dict[str, Any]] = {
     "on_failure": _one_of(OnFailure),
     "hold": _seconds,
     "review": _seconds,
+    "proposals": _count,
     "fork_ttl": _seconds,
+    "fork_idle": _seconds,
     "fork_bytes": _size,
     "fork_bytes_per_s": _size,
     "forks": _count,

@@ -126,9 +126,9 @@ class Registry:
         raise Unavailable(f"others keep changing {REGISTRY}: try again")
 
     def _catch_up(self) -> None:
-        for data in self._journal.news():
+        for record in self._journal.news():
             try:
-                event = msgspec.json.decode(data, type=_Event)
+                event = msgspec.json.decode(record.value, type=_Event)
             except msgspec.MsgspecError as error:
                 _log.warning("a record of %s is no event and is passed over: %s", REGISTRY, error)
                 continue

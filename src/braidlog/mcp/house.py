@@ -60,6 +60,7 @@ class OnlyCaller:
 
     def listening(self, caller: Caller) -> AbstractContextManager[None]:
         """It is always there."""
+        del caller
         return nullcontext()
 
 
@@ -116,6 +117,7 @@ class Work:
             raise NotPermitted(f"{name!r} is a system log, and not for agents: `list_logs` shows what is")
         found = self.caller.braid.log(name)
         self.about(found)
+        self.house.desk.used(found)
         return found
 
     def own_fork(self, name: str, to: str) -> tuple[Log, Info]:
