@@ -404,9 +404,9 @@ class Log:
         """`braidlog.Log.renew`, awaited."""
         await self._bridge.run(self._log.renew)
 
-    async def diff(self, *, max_records: int | None = None) -> Diff:
+    async def diff(self, *, start: int | None = None, max_records: int | None = None) -> Diff:
         """`braidlog.Log.diff`, awaited."""
-        return await self._bridge.run(partial(self._log.diff, max_records=max_records))
+        return await self._bridge.run(partial(self._log.diff, start=start, max_records=max_records))
 
     async def lineage(self) -> list[Ancestor]:
         """`braidlog.Log.lineage`, awaited."""

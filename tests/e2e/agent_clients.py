@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -118,12 +119,14 @@ async def agent_at(*options: str, **env: str) -> AsyncIterator[Agent]:
 
 
 @asynccontextmanager
-async def agent_over(url: str, token: str | None, **options: Any) -> AsyncIterator[Agent]:
+async def agent_over(
+    url: str, token: str | None, *, trusts: ssl.SSLContext | bool = True, **options: Any
+) -> AsyncIterator[Agent]:
     """An agent that comes over HTTP with a token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
         asyncio.timeout(DEADLINE_S),
-        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_S) as http,
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_S, verify=trusts) as http,
         Client(streamable_http_client(url, http_client=http), **options) as client,
     ):
         yield Agent(client)

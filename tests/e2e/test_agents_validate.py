@@ -262,6 +262,9 @@ def test_the_command_line_validates_and_ends_with_what_was_found(tmp_path: Path)
     (listed,) = braid.json("validators", "list", "--log", "orders")
     assert (listed["validator"], listed["parameters"], listed["logs"]) == (f"{path}:check", {"own": 1}, "ord*")
     assert braid.json("validate", "trial")["findings"][0]["validator"] == "count"
+    for words in ([], ["--with", f"{CHECKS}:Stock"]):
+        refused = braid("validate", "orders", *words, code=exit_codes.USAGE)
+        assert "'orders' is a root: only what is on a fork" in refused.stderr
     assert "braidlog.registry" not in braid("ls").stdout
     assert "braidlog.registry" in braid("ls", "--all").stdout
     assert [log["name"] for log in braid.json("ls")] == ["orders", "trial"]

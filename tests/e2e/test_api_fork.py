@@ -321,6 +321,22 @@ def test_diff_can_be_cut_and_says_so(log: Log) -> None:
         fork.diff(max_records=0)
 
 
+def test_diff_can_be_gone_on_with_from_a_position(log: Log) -> None:
+    log.append_many(numbered(2))
+    fork = log.cfork("trial")
+    for n in range(3):
+        fork.append(b"own %d" % n)
+        log.append(b"theirs")
+    rest = fork.diff(start=4)
+    assert [(entry.record.position, entry.own) for entry in rest] == [(4, True), (5, False), (6, True), (7, False)]
+    assert (rest.fork_point, rest.truncated) == (2, False)
+    assert [entry.record.position for entry in fork.diff(start=4, max_records=1)] == [4]
+    assert fork.diff(start=0) == fork.diff()  # what both have is no difference
+    assert fork.diff(start=8).entries == fork.diff(start=100).entries == []
+    with pytest.raises(errors.InvalidArgument, match="start"):
+        fork.diff(start=-1)
+
+
 def test_a_root_differs_from_nothing(log: Log) -> None:
     with pytest.raises(errors.InvalidArgument, match="'orders' is a root"):
         log.diff()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from braidlog.agents import Audit
 from braidlog.client.tokens import create_token, principal_of, revoke_token
 from braidlog.testing import Cluster
 from tests.e2e.agent_clients import DEADLINE_S, Agent, HttpServer, agent_at, agent_over, environment
-from tests.e2e.secured import Role
+from tests.e2e.secured import Authority, Role, tls_options
 
 
 @pytest.fixture
@@ -219,6 +220,36 @@ def asked(url: str, **headers: str) -> int:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"Accept": "application/json, text/event-stream"}
     return httpx2.post(url, json=body, headers=accept | headers, timeout=DEADLINE_S).status_code
+
+
+def test_with_a_certificate_it_can_be_reached_from_other_machines(
+    place: Path, tmp_path: Path, tokens: dict[str, str]
+) -> None:
+    authority = Authority(tmp_path / "tls")
+    pair = tls_options(authority.certificate("logs.localhost", "127.0.0.1"))
+    server = HttpServer("mcp", "--http", "0.0.0.0:0", "--at", str(place), *pair, told=tmp_path / "mcp.log")
+    assert server.url.startswith("https://0.0.0.0:")
+    url = server.url.replace("0.0.0.0", "127.0.0.1")
+    trusts = ssl.create_default_context(cafile=authority.file)
+
+    async def work() -> None:
+        async with agent_over(url, tokens["ann"], trusts=trusts) as ann:
+            fork = await ann.fork(name="hers")
+            await ann.call("append_records", fork=fork, records=[{"value": "mine"}])
+            found = await ann.call("read_records", log=fork, last=1)
+            assert [record["value"] for record in found["records"]] == ["mine"]
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        async with httpx2.AsyncClient(verify=trusts) as trusting, httpx2.AsyncClient() as doubting:
+            assert (await trusting.post(url, json=call)).status_code == 401
+            with pytest.raises(httpx2.ConnectError, match="certificate"):
+                await doubting.post(url, json=call)
+            with pytest.raises(httpx2.TransportError):  # it speaks nothing else there
+                await doubting.post(url.replace("https", "http"), json=call)
+
+    try:
+        asyncio.run(work())
+    finally:
+        assert server.end() == 0
 
 
 def test_nobody_gets_in_without_a_token_that_is_good(server: HttpServer, tokens: dict[str, str]) -> None:

@@ -213,9 +213,9 @@ class GroupedBackend(Backend):
         backend, local = self._at(log_id)
         return backend.read_arrow(local, start, stop)
 
-    def diff(self, log_id: int, max_records: int | None) -> Diff:
+    def diff(self, log_id: int, start: int | None, max_records: int | None) -> Diff:
         backend, local = self._at(log_id)
-        return backend.diff(local, max_records)
+        return backend.diff(local, start, max_records)
 
     def plan(self, log_id: int, start: int, stop: int | None) -> Plan:
         backend, local = self._at(log_id)

@@ -376,10 +376,12 @@ class Log:
         """Begin the decision lease, and the time to live, anew."""
         self._execute(c.Renew(self._id, self._session.now_us(), self._session.next_request()))
 
-    def diff(self, *, max_records: int | None = None) -> Diff:
-        """What this fork has from its fork point on: its own records, and the parent's between them."""
+    def diff(self, *, start: int | None = None, max_records: int | None = None) -> Diff:
+        """What this fork has from its fork point on, or from the position `start`, if that is later: its own records,
+        and the parent's between them."""
         arguments.bound("max_records", max_records)
-        return self._session.backend.diff(self._id, max_records)
+        arguments.optional("start", start)
+        return self._session.backend.diff(self._id, start, max_records)
 
     def lineage(self) -> list[Ancestor]:
         """This log, what it was forked from, and so on up to a root."""

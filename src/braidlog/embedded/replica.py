@@ -349,15 +349,16 @@ class Replica:
     def read_arrow(self, log_id: int, start: int, stop: int | None) -> pa.Table:
         return with_positions(self._fetch_all(log_id, start, stop, self._columns_of))
 
-    def diff(self, log_id: int, max_records: int | None) -> Diff:
-        """The records of a fork from its fork point on, each marked as its own or its parent's."""
+    def diff(self, log_id: int, start: int | None, max_records: int | None) -> Diff:
+        """The records of a fork from its fork point on, or from `start`, each marked as its own or its parent's."""
         self._check_readable()
         with self.lock:
             log = self.forest.live(log_id)
             if log.kind == "root":
                 raise InvalidArgument(f"log {log.name!r} is a root: only a fork differs from something")
             name, fork_point = log.name, log.fork_point
-            low, high = max(log.start, min(fork_point, reach(log).readable)), reach(log).readable
+            high = reach(log).readable
+            low = max(log.start, min(max(fork_point, start or 0), high))
         stop = high if max_records is None else min(high, low + max_records)
         chunks = self._fetch(log_id, low, stop, lambda piece: [(r, piece.own) for r in self._records_of(piece)])
         entries = [DiffEntry(record, own) for chunk in chunks for record, own in chunk]

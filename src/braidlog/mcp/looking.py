@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from braidlog import DiffEntry, Info, Log, Record, limits
+from braidlog import Info, Log, Record, limits
 from braidlog.agents.describing import describe
 from braidlog.agents.names import is_system
 from braidlog.errors import BraidError, InvalidArgument
@@ -289,24 +289,17 @@ def diff_fork(
     info = found.info()
     if info.fork_point is None:
         raise InvalidArgument(f"{fork!r} is a root and differs from nothing: `list_logs` with forks_of={fork!r}")
-    seen = 0 if cursor is None else cursors.read(cursor, "diff_fork", found).at
-    if seen > limits.MCP_DIFF_RECORDS_MAX:
-        raise InvalidArgument(f"only the first {limits.MCP_DIFF_RECORDS_MAX:,} records of a diff are paged through")
-    entries: list[tuple[int, DiffEntry]] = []
-    number = seen
+    at = info.fork_point if cursor is None else cursors.read(cursor, "diff_fork", found).at
     mean = max(1, (info.own_bytes + info.shared_bytes) // max(1, info.tail - info.start))
     window = max(limit, min(limits.MCP_DIFF_WINDOW_RECORDS, limits.MCP_SCAN_BYTES_MAX // mean))
-    diff = found.diff(max_records=seen + window)
-    for entry in diff.entries[seen:]:
-        if len(entries) == limit:
-            break
-        number += 1
-        if entry.own or with_parent:
-            entries.append((number, entry))
-    told = showing.records([(entry.record, entry.own) for _, entry in entries], max_bytes)
-    if len(told) < len(entries):
-        number = entries[len(told) - 1][0]
-    left = diff.truncated or any(entry.own or with_parent for entry in diff.entries[number:])
+    diff = found.diff(start=at, max_records=window)
+    wanted = [entry for entry in diff if entry.own or with_parent]
+    told = showing.records([(entry.record, entry.own) for entry in wanted[:limit]], max_bytes)
+    if len(told) < len(wanted):
+        after = told[-1].position + 1
+    else:
+        after = diff.entries[-1].record.position + 1 if diff.entries else at
+    left = diff.truncated or len(told) < len(wanted)
     return DiffOut(
         fork=info.name,
         parent=info.parent or "",
@@ -314,5 +307,5 @@ def diff_fork(
         own=info.own,
         arrived=max(0, info.tail - info.fork_point - info.own),
         records=told,
-        cursor=cursors.write("diff_fork", found, number, 0) if left else None,
+        cursor=cursors.write("diff_fork", found, after, 0) if left else None,
     )

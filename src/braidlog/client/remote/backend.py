@@ -273,11 +273,11 @@ class RemoteBackend:
             if not parts.parts or start >= min(stop, parts.readable):
                 return table_of(chunks)
 
-    def diff(self, log_id: int, max_records: int | None) -> Diff:
+    def diff(self, log_id: int, start: int | None, max_records: int | None) -> Diff:
         info = self.describe(log_id)
         if info.fork_point is None:
             raise InvalidArgument(f"log {info.name!r} is a root: only a fork differs from something")
-        low = max(info.start, min(info.fork_point, info.readable_tail))
+        low = max(info.start, min(max(info.fork_point, start or 0), info.readable_tail))
         stop = info.readable_tail if max_records is None else min(info.readable_tail, low + max_records)
         entries: list[DiffEntry] = []
         at = low
