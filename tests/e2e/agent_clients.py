@@ -78,9 +78,11 @@ def house_of(braid: braidlog.Braid, name: str = "tester", policy: str = "") -> H
 
 
 @asynccontextmanager
-async def agent_in(house: House, *, read_only: bool = False, tools: tuple[str, ...] = ()) -> AsyncIterator[Agent]:
+async def agent_in(
+    house: House, *, read_only: bool = False, tools: tuple[str, ...] = (), **options: Any
+) -> AsyncIterator[Agent]:
     """An agent whose server is in this process."""
-    async with Client(build(house, choose(tools, read_only=read_only))) as client:
+    async with Client(build(house, choose(tools, read_only=read_only)), **options) as client:
         yield Agent(client)
 
 

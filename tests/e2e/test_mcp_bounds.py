@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 import braidlog
 from braidlog import limits
@@ -145,3 +147,49 @@ def test_who_listens_hears_again_when_a_service_is_back(braid: braidlog.Braid, m
                 await heard(changes)
 
     asyncio.run(listen())
+
+
+def test_clients_of_earlier_protocols_subscribe_and_are_told(
+    braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MCP_WATCH_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCH_PAUSE_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCHED_LOGS_MAX", 2)
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            told.put_nowait(str(message.params.uri))
+
+    async def heard(log: str) -> None:
+        while True:
+            braid.log(log).append(b"more")
+            try:
+                async with asyncio.timeout(0.3):
+                    if await told.get() == f"log://{log}/tail":
+                        return
+            except TimeoutError:
+                continue
+
+    async def work(agent: Agent) -> None:
+        client = agent.client
+        assert client.server_capabilities.resources.subscribe
+        for _ in range(2):  # the second time nothing is to be done
+            await client.subscribe_resource("log://orders/tail")
+        await client.subscribe_resource("log://notes/tail")
+        for log in ("orders", "notes", "orders"):
+            await heard(log)
+        for uri, why in (("log://more/tail", "2 logs are listened to already"), ("log://orders", "does not change")):
+            with pytest.raises(MCPError, match=why):
+                await client.subscribe_resource(uri)
+        with pytest.raises(MCPError, match="system log"):
+            await client.subscribe_resource("log://braidlog.audit/tail")
+        await client.unsubscribe_resource("log://notes/tail")
+        await client.subscribe_resource("log://more/tail")  # there is room again
+        await heard("more")
+
+    for name in ("notes", "more"):
+        braid.create(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        with_agent(braid, work, mode="legacy", message_handler=hear)

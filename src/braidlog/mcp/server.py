@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
@@ -26,11 +27,11 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, TextContent
 from braidlog import Log, __version__, errors, limits
 from braidlog.agents.audit import Call
 from braidlog.errors import BraidError
-from braidlog.mcp import prompts, resources
+from braidlog.mcp import prompts, resources, subscribing
 from braidlog.mcp.catalog import TOOLS, Choice, Tool, choose
 from braidlog.mcp.house import House, Work
 from braidlog.mcp.threads import Threads
-from braidlog.mcp.watching import Watchers
+from braidlog.mcp.watching import Tell, Watchers
 
 _log = logging.getLogger("braidlog.mcp")
 _HINTS: Final[dict[type[BraidError], str]] = {
@@ -99,6 +100,8 @@ def build(
         )
     resources.register(server, door.in_thread)
     prompts.register(server)
+    if verifier is None:
+        subscribing.register(server, door.listening)
     return server
 
 
@@ -179,19 +182,28 @@ class _Door:
     async def _listening(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Watch the logs that a client listens to, as long as it does."""
         wanted = ((ctx.params or {}).get("notifications") or {}).get("resourceSubscriptions") or []
-        names = [name for uri in wanted if (name := resources.tail_of(str(uri))) is not None]
-        noted = self._begin(ctx.method, {"uris": wanted})
+        async with self._watching(ctx.method, [str(uri) for uri in wanted]):
+            return await call_next(ctx)
+
+    @asynccontextmanager
+    async def _watching(self, method: str, uris: list[str], tell: Tell | None = None) -> AsyncIterator[None]:
+        names = [name for uri in uris if (name := resources.tail_of(uri)) is not None]
+        noted = self._begin(method, {"uris": uris})
         try:
             logs = await self.in_thread(lambda work: [work.log(name) for name in names], noted)
         except ToolError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
         finally:
             with anyio.CancelScope(shield=True):
-                await self._enter(ctx.method, noted)
+                await self._enter(method, noted)
         callers = self._house.callers
         with callers.listening(callers.current()):
-            async with self._watchers.watching(logs):
-                return await call_next(ctx)
+            async with self._watchers.watching(logs, tell):
+                yield
+
+    def listening(self, method: str, uri: str, tell: Tell) -> AbstractAsyncContextManager[None]:
+        """The same for a client that is told in another way."""
+        return self._watching(method, [uri], tell)
 
     # --- one call ----------------------------------------------------------------------------------------------------
 

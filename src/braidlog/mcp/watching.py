@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -15,9 +15,11 @@ from braidlog import Log, limits
 from braidlog.errors import Blocked, BraidError, Timeout, Unavailable
 from braidlog.mcp.resources import tail_uri
 
+Tell = Callable[[str], Awaitable[None]]  # that the resource of that URI has changed
+
 
 class Watchers:
-    """Of one server. They speak on its bus, which its listeners hear."""
+    """Of one server. Unless told otherwise they speak on its bus, which its listeners hear."""
 
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
@@ -25,7 +27,7 @@ class Watchers:
         self._watched = 0
 
     @asynccontextmanager
-    async def watching(self, logs: Sequence[Log]) -> AsyncIterator[None]:
+    async def watching(self, logs: Sequence[Log], tell: Tell | None = None) -> AsyncIterator[None]:
         """Watch these logs while this lasts."""
         if self._watched + len(logs) > limits.MCP_WATCHED_LOGS_MAX:
             raise MCPError(
@@ -35,13 +37,16 @@ class Watchers:
         try:
             async with anyio.create_task_group() as group:
                 for log in logs:
-                    group.start_soon(self._watch, log)
+                    group.start_soon(self._watch, log, tell or self._publish)
                 yield
                 group.cancel_scope.cancel()
         finally:
             self._watched -= len(logs)
 
-    async def _watch(self, log: Log) -> None:
+    async def _publish(self, uri: str) -> None:
+        await self._bus.publish(ResourceUpdated(uri))
+
+    async def _watch(self, log: Log, tell: Tell) -> None:
         seen = -1
         while True:
             try:
@@ -50,10 +55,10 @@ class Watchers:
                 await anyio.sleep(limits.MCP_WATCH_RETRY_S)
                 continue
             except BraidError:
-                await self._bus.publish(ResourceUpdated(tail_uri(log.name)))  # who reads it now is told how it ended
+                await tell(tail_uri(log.name))  # who reads it now is told how it ended
                 return
             if seen not in (-1, end):
-                await self._bus.publish(ResourceUpdated(tail_uri(log.name)))
+                await tell(tail_uri(log.name))
                 await anyio.sleep(limits.MCP_WATCH_PAUSE_S)
             seen = end
 
