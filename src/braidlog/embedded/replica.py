@@ -357,8 +357,7 @@ class Replica:
             if log.kind == "root":
                 raise InvalidArgument(f"log {log.name!r} is a root: only a fork differs from something")
             name, fork_point = log.name, log.fork_point
-            high = reach(log).readable
-            low = max(log.start, min(max(fork_point, start or 0), high))
+            low, high = max(log.start, min(max(fork_point, start or 0), reach(log).readable)), reach(log).readable
         stop = high if max_records is None else min(high, low + max_records)
         chunks = self._fetch(log_id, low, stop, lambda piece: [(r, piece.own) for r in self._records_of(piece)])
         entries = [DiffEntry(record, own) for chunk in chunks for record, own in chunk]
