@@ -34,6 +34,7 @@ UNITS = {
     "FETCHERS",
     "PROCESSES",
     "FORKS",
+    "PROPOSALS",
     "HEADERS",
     "LABELS",
     "FLUSHES",
