@@ -137,9 +137,9 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
 
 
 def storable(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append, Columns]:
-    """The same as `block`, but what is large comes as it is to be stored: just as it came, if that may be."""
+    """The same as `block`, but it comes as it is to be stored: just as it came, if that may be."""
     checked, columns = block(command, body, client)
-    return checked, columns if len(body) <= limits.INLINE_BYTES_MAX else as_stored(columns, body)
+    return checked, as_stored(columns, body)
 
 
 def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
