@@ -136,9 +136,24 @@ def test_under_load_objects_are_full_and_only_so_many_are_under_way() -> None:
     disk.go_on()
     committer.stop(closed())
     assert disk.most == limits.STORERS
-    # The first does not wait for others, and the last has what is left. They may be laid out in another order.
-    assert sorted(disk.objects) == [1, per_object - 1, *[per_object] * (3 * limits.STORERS - 1)]
+    # The first two do not wait for others, and the last has what is left. They may be laid out in another order.
+    assert sorted(disk.objects) == [1, 1, per_object - 2, *[per_object] * (3 * limits.STORERS - 1)]
     assert log.numbers() == list(range(count))
+    log.check_registrations()
+
+
+def test_beside_one_object_another_is_begun_once_it_is_worth_its_syncs_and_no_third() -> None:
+    disk, log = Disk(held=True), Log()
+    committer = Committer(disk.store, log.write, log.apply)
+    half = limits.SECOND_OBJECT_BYTES_MIN // 2
+    for number in range(6):
+        committer.submit(large(number, half))
+    disk.wait_for(2)
+    disk.go_on()
+    committer.stop(closed())
+    assert sorted(disk.objects) == [1, 2, 3]
+    assert disk.most == 2
+    assert log.numbers() == list(range(6))
     log.check_registrations()
 
 
@@ -172,7 +187,8 @@ def test_batches_on_both_sides_of_a_collection_share_no_object() -> None:
     committer = Committer(disk.store, log.write, log.apply)
     committer.submit(large(1))
     disk.wait_for(1)
-    for pending in (large(2), Pending(c.Collect(0)), large(3), large(4)):  # of which the disk is kept by the first
+    behind = [large(number, limits.KIB) for number in (2, 3, 4)]  # from which the disk is kept by the first
+    for pending in (behind[0], Pending(c.Collect(0)), *behind[1:]):
         committer.submit(pending)
     disk.go_on()
     committer.stop(closed())
@@ -190,7 +206,7 @@ def test_of_an_object_whose_first_commit_was_refused_the_next_registers_it() -> 
             raise refusals.pop()
 
     committer = Committer(disk.store, write, log.apply)
-    first, second, third = large(1), large(2), large(3)
+    first, second, third = large(1), large(2, limits.KIB), large(3, limits.KIB)  # the last two wait, and share an object
     committer.submit(first)
     disk.wait_for(1)
     committer.submit(second)

@@ -1,7 +1,8 @@
 """Large batches on their way into objects, ahead of the commits that bind them.
 
-What was queued is stored at once if nothing else is being stored, and otherwise as soon as it fills an object or the
-disk has nothing else to do: so objects are large when there is much to store, and nobody waits when there is little.
+What was queued is stored at once if nothing else is being stored. Beside one object a second one is begun that is worth
+its syncs, so that the disk works while one of them is laid out, bound and answered; further ones only when they are full,
+or the disk has nothing else to do. So objects are large when there is much to store, and nobody waits when there is little.
 At most STORERS objects are under way beside the one of a leader, who stores what he would have to wait for.
 
 Storing binds nothing: an object is registered, and its batches get their positions, by the commit that takes them. One
@@ -17,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 from braidlog import limits
 from braidlog.errors import Unavailable
@@ -85,16 +87,21 @@ class Storing:
         """Store aside what it is time for."""
         parcels = []
         with self.order:
-            while self._gathered_bytes and (
-                self._under_way == 0
-                or (self._under_way < limits.STORERS and self._gathered_bytes >= limits.OBJECT_BYTES_MAX)
-            ):
+            while self._gathered_bytes and self._gathered_bytes >= self._worth_bytes():
                 parcels.append(self._claim())
         for parcel in parcels:
             try:
                 self._storers.submit(self._store, parcel)
             except RuntimeError:  # the interpreter is about to exit, and begins no threads any more
                 self._store(parcel)
+
+    def _worth_bytes(self) -> float:
+        """So much is to be gathered for one more object to be begun."""
+        if self._under_way == 0:
+            return 0
+        if self._under_way == 1:
+            return min(limits.SECOND_OBJECT_BYTES_MIN, limits.OBJECT_BYTES_MAX)
+        return limits.OBJECT_BYTES_MAX if self._under_way < limits.STORERS else inf
 
     def complete(self, load: Load) -> None:
         """Return once it is stored or refused. If nobody is at it yet, it is stored right here."""
