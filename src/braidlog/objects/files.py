@@ -169,7 +169,7 @@ class OsFiles:
     def _path(self, path: str) -> str:
         if path.startswith("/") or ".." in path.split("/"):
             raise InvalidArgument(f"path {path!r} leaves the store: use a relative path without '..'")
-        return str(self.root / path) if path else str(self.root)
+        return f"{self.root}/{path}" if path else str(self.root)  # joined by pathlib it took ten times as long
 
     def make_dir(self, path: str) -> None:
         full = Path(self._path(path))
