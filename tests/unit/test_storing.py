@@ -206,7 +206,7 @@ def test_of_an_object_whose_first_commit_was_refused_the_next_registers_it() -> 
             raise refusals.pop()
 
     committer = Committer(disk.store, write, log.apply)
-    first, second, third = large(1), large(2, limits.KIB), large(3, limits.KIB)  # the last two wait, and share an object
+    first, second, third = large(1), large(2, limits.KIB), large(3, limits.KIB)  # the last two share an object
     committer.submit(first)
     disk.wait_for(1)
     committer.submit(second)

@@ -1,9 +1,9 @@
 """Large batches on their way into objects, ahead of the commits that bind them.
 
-What was queued is stored at once if nothing else is being stored. Beside one object a second one is begun that is worth
-its syncs, so that the disk works while one of them is laid out, bound and answered; further ones only when they are full,
-or the disk has nothing else to do. So objects are large when there is much to store, and nobody waits when there is little.
-At most STORERS objects are under way beside the one of a leader, who stores what he would have to wait for.
+What was queued is stored at once if nothing else is being stored. Beside one object a second is begun that is worth its
+syncs, so that the disk works while the other is laid out, bound and answered; further ones only once they are full. So
+objects are large when there is much to store, and nobody waits when there is little. At most STORERS objects are under
+way beside the one of a leader, who stores what he would have to wait for.
 
 Storing binds nothing: an object is registered, and its batches get their positions, by the commit that takes them. One
 that is stored and never registered is swept when the directory is opened again.
