@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from braidlog import limits
-from braidlog.client.remote.accumulator import Accumulator
+from braidlog.client.remote.accumulator import Accumulator, joined
 from braidlog.client.remote.backend import finish
 from braidlog.embedded.committer import Pending
 from braidlog.errors import BraidError, Unavailable
@@ -28,8 +28,8 @@ class Sent:
         self.accumulator = Accumulator(self._send, linger)
         self._numbers = 0
 
-    def _send(self, command: c.Append, batch: Batch, members: list[Pending]) -> None:
-        self.batches.append((command, batch, members))
+    def _send(self, command: c.Append, batches: list[Batch], members: list[Pending]) -> None:
+        self.batches.append((command, joined(batches), members))
         self.arrived.set()
 
     def add(self, *values: bytes, log: int = 1, size: int | None = None, **condition: int | str) -> Pending:
@@ -144,11 +144,11 @@ def test_each_keeps_its_key_headers_and_time() -> None:
         command = c.Append(1, batch.count, 1, 0, 0, request=b"8 bytes." + n.to_bytes(8, "big"))
         sent.accumulator.add(command, batch, Pending(command))
     sent.accumulator.close()
-    [(command, joined, _)] = sent.batches
-    assert joined.values == [b"a", b"b", b"c", b"d"]
-    assert joined.keys == [None, b"k", None, None]
-    assert joined.headers == [[], [], [], [("n", b"v")]]
-    assert joined.timestamps == [3, 5, 4, 9]
+    [(command, batch, _)] = sent.batches
+    assert batch.values == [b"a", b"b", b"c", b"d"]
+    assert batch.keys == [None, b"k", None, None]
+    assert batch.headers == [[], [], [], [("n", b"v")]]
+    assert batch.timestamps == [3, 5, 4, 9]
     assert (command.least, command.greatest) == (3, 9)
 
 

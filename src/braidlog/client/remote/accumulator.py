@@ -20,7 +20,7 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.batch import Batch
 
-Send = Callable[[c.Append, Batch, list[Pending]], None]
+Send = Callable[[c.Append, list[Batch], list[Pending]], None]  # of one command for the records of all the batches
 
 
 class _Gathered:
@@ -75,7 +75,7 @@ class Accumulator:
                 self.flush(command.log)
                 with self._lock:
                     gathered.under_way += 1
-                self._send(command, batch, [pending])
+                self._send(command, [batch], [pending])
         elif due:
             self.flush(command.log)
         elif self._linger:
@@ -104,22 +104,19 @@ class Accumulator:
                         continue
                     command, batches, members = gathered.command, gathered.batches, gathered.members
                     gathered.command, gathered.batches, gathered.members = None, [], []
-                    size, gathered.size, gathered.count = gathered.size, 0, 0
+                    size, count, gathered.size, gathered.count = gathered.size, gathered.count, 0, 0
                     gathered.under_way += 1
                 if len(members) > 1:
                     first = members[0]
                     first.alias = f"{command.request.hex()}.0.{batches[0].count}"
-                    joined = _joined(batches)
                     command = msgspec.structs.replace(
                         command,
-                        count=joined.count,
+                        count=count,
                         size=size,
-                        least=joined.least_timestamp,
-                        greatest=joined.greatest_timestamp,
+                        least=min(batch.least_timestamp for batch in batches),
+                        greatest=max(batch.greatest_timestamp for batch in batches),
                     )
-                else:
-                    joined = batches[0]
-                self._send(command, joined, members)
+                self._send(command, batches, members)
 
     def answered(self, log: int) -> None:
         """A batch of the log is no longer under way."""
@@ -164,8 +161,10 @@ class Accumulator:
             self._wake.clear()
 
 
-def _joined(batches: list[Batch]) -> Batch:
+def joined(batches: list[Batch]) -> Batch:
     """One batch with the records of all."""
+    if len(batches) == 1:
+        return batches[0]
     plain = all(batch.keys is None and batch.headers is None for batch in batches)
     values = [value for batch in batches for value in batch.values]
     timestamps: list[int] = []

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.client.remote.accumulator import Accumulator
+from braidlog.client.remote.accumulator import Accumulator, joined
 from braidlog.client.remote.credentials import Credentials
 from braidlog.client.remote.feed import RemoteCursor
 from braidlog.client.remote.link import Address, Link
@@ -134,7 +134,7 @@ class RemoteBackend:
         self._check_open()
         pending = Pending(command)
         self._accumulator.flush(command.log)  # what was submitted before stands before it
-        self._send_append(command, batch, [pending])
+        self._send_append(command, [batch], [pending])
         if not pending.wait(self.timeout + limits.CONNECT_TIMEOUT_S):
             raise OutcomeUnknown("the service did not answer: it may still happen", request_id=command.request.hex())
         answer = pending.result()
@@ -160,25 +160,25 @@ class RemoteBackend:
     def wait_for_room(self, command: c.Append, timeout: float | None = None) -> None:
         """The same."""
 
-    def _send_gathered(self, command: c.Append, batch: Batch, members: list[Pending]) -> None:
-        self._send_append(command, batch, members, lambda: self._accumulator.answered(command.log), soon=True)
+    def _send_gathered(self, command: c.Append, batches: list[Batch], members: list[Pending]) -> None:
+        self._send_append(command, batches, members, lambda: self._accumulator.answered(command.log), soon=True)
 
     def _send_append(
         self,
         command: c.Append,
-        batch: Batch,
+        batches: list[Batch],
         members: list[Pending],
         answered: Callable[[], None] = lambda: None,
         *,
         soon: bool = False,
     ) -> None:
         block = command.size > limits.WIRE_BLOCK_BYTES_MIN
-        body: bytes | memoryview = b"" if block else encode(batch)
+        body: bytes | memoryview = b"" if block else encode(joined(batches))
         if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
-            block, body = True, memoryview(to_arrow([batch]).serialize()).cast("B")
+            block, body = True, memoryview(to_arrow(batches).serialize()).cast("B")
         if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
             raise InvalidArgument(
-                f"a batch of {batch.count:,} records takes {len(body):,} bytes on its way, and at most "
+                f"a batch of {command.count:,} records takes {len(body):,} bytes on its way, and at most "
                 f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
             )
 
