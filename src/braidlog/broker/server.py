@@ -125,8 +125,9 @@ class Server:
             del self._links[link]
 
     @property
-    def listeners(self) -> list[asyncio.Server]:
-        return [listener for listener in self._listeners if isinstance(listener, asyncio.Server)]
+    def listening(self) -> list[socket.socket]:
+        """What it listens on. A server of uvloop's is of no class of asyncio's, but has sockets too."""
+        return [bound for listener in self._listeners for bound in getattr(listener, "sockets", ())]
 
     @property
     def now(self) -> float:

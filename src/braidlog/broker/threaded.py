@@ -72,8 +72,7 @@ class ServerThread:
     def disown(self, nothing: int) -> None:
         """In the child of a fork of the process: the peers are the parent's. Left open, they would not learn of its
         end before ours. `nothing` is a file that takes the place of each."""
-        listening = [bound for listener in self.server.listeners for bound in listener.sockets]
-        for bound in [*listening, *(connection.socket for connection in self.server.connections)]:
+        for bound in [*self.server.listening, *(connection.socket for connection in self.server.connections)]:
             with contextlib.suppress(OSError):
                 if bound is not None and bound.fileno() >= 0:
                     os.dup2(nothing, bound.fileno(), inheritable=False)
