@@ -168,7 +168,7 @@ def test_an_interrupted_commit_acknowledges_nothing_more(place: Quiet, monkeypat
 # Objects
 
 
-@pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync_dir"])
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_dir"])
 def test_a_large_append_that_cannot_be_stored_is_refused_and_small_ones_go_on(
     operation: str, disk: FaultyFiles, place: Quiet
 ) -> None:
@@ -217,7 +217,7 @@ def test_of_large_appends_stored_side_by_side_only_those_fail_whose_object_did(
 
 
 def test_a_pack_that_fails_loses_nothing_and_can_be_tried_again(disk: FaultyFiles, place: Quiet) -> None:
-    for operation in ("create", "write", "sync", "rename", "sync_dir"):
+    for operation in ("create", "write", "sync", "sync_dir"):
         fail_next(disk, operation, ENOSPC)
         with pytest.raises(Unavailable):
             place.do(Step(verb="pack"))

@@ -210,11 +210,15 @@ def test_names_sort_as_they_were_given() -> None:
     assert sorted(given) == given
 
 
-@pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync_dir"])
-def test_a_put_that_fails_leaves_nothing_and_can_be_tried_again(operation: str) -> None:
+@pytest.mark.parametrize(
+    ("operation", "shared"),
+    [*((operation, shared) for operation in ("create", "write", "sync", "sync_dir") for shared in (False, True))]
+    + [("rename", True)],
+)
+def test_a_put_that_fails_leaves_nothing_and_can_be_tried_again(operation: str, shared: bool) -> None:
     disk = MemoryFiles()
     files = FaultyFiles(disk)
-    store = FileStore(files)
+    store = FileStore(files, shared=shared)
     files.fail(operation, 1, OSError(errno.EIO, "planned"))
     with pytest.raises(OSError, match="planned"):
         store.put(A, b"hello")
@@ -223,34 +227,42 @@ def test_a_put_that_fails_leaves_nothing_and_can_be_tried_again(operation: str) 
     assert store.get(A, 0, 9) == b"hello"
 
 
-def test_a_put_succeeds_after_one_that_could_not_even_clean_up() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_a_put_could_not_even_clean_up_keeps_its_name_taken(shared: bool) -> None:
     files = FaultyFiles(MemoryFiles())
-    store = FileStore(files)
+    store = FileStore(files, shared=shared)
     files.short_write(1, 2)
     files.fail("remove", 1, OSError(errno.EIO, "planned"))
     with pytest.raises(OSError, match="No space"):
         store.put(A, b"hello")
-    assert files.list(FOLDER) == [f".tmp-{A}"]
-    store.put(A, b"hello")
-    assert store.get(A, 0, 9) == b"hello"
+    assert files.list(FOLDER) == [f".tmp-{A}" if shared else A]
+    with pytest.raises(FileExistsError):
+        store.put(A, b"hello")
+    store.put(B, b"hello")
+    assert store.get(B, 0, 9) == b"hello"
 
 
-def test_a_power_cut_leaves_an_object_whole_or_absent_and_whole_once_put_returned() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_after_a_power_cut_an_object_is_whole_once_its_put_returned(shared: bool) -> None:
+    """And where others look for objects before they are told of them, it is whole or absent at any time."""
     files = RecordingFiles()
-    store = FileStore(files)
+    store = FileStore(files, shared=shared)
     wanted = {name: name.encode() * 100 for name in (A, B)}
     for name, data in wanted.items():
         store.put(name, data)
         files.mark(name)
     rng = random.Random(1)
+    torn = 0
     for upto in range(len(files.operations) + 1):
         for disk in files.crash_states(upto, rng, limit=40):
-            survivor = FileStore(disk)
+            survivor = FileStore(disk, shared=shared)
             survivor.sweep_unfinished(lambda _: True)
             found = {name: survivor.get(name, 0, 10_000) for name in survivor.list()}
-            assert found.items() <= wanted.items()
-            assert set(files.marked(upto)) <= found.keys()
+            whole = {name for name, data in found.items() if data == wanted[name]}
+            assert set(files.marked(upto)) <= whole
             assert disk.list(FOLDER) == survivor.list()
+            torn += len(found) - len(whole)
+    assert (torn == 0) == shared
 
 
 class OpenCount(MemoryFiles):
@@ -327,7 +339,7 @@ def test_a_handle_in_use_is_not_closed_under_its_reader() -> None:
 
             return SlowFile()
 
-    store = FileStore(Slow())
+    store = FileStore(Slow(), shared=True)
     store.put(A, b"hello")
     got: list[memoryview] = []
     reader = threading.Thread(target=lambda: got.append(store.get(A, 0, 9)))
@@ -383,7 +395,7 @@ def test_puts_side_by_side_share_a_sync_that_began_after_each_had_its_name() -> 
             super().sync_dir(path)
             events.append("end")
 
-    store = FileStore(Slow())
+    store = FileStore(Slow(), shared=True)
     with ThreadPoolExecutor(4) as threads:
         puts = [threads.submit(store.put, object_name(1, 1), b"one")]
         assert begun.wait(10)

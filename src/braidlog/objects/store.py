@@ -1,8 +1,9 @@
 """Where objects are kept: immutable bytes under a name that is used once.
 
-`put` is all or nothing, and durable when it returns. An object is never replaced: what once could be read
-under a name is what is read under it until it is deleted. `delete` need not be durable: after a power cut the
-object may be back, and is then one that nobody refers to. Failures surface as OSError.
+`put` is durable when it returns. What one that did not return left behind, after a kill or a power cut, may be anything:
+whoever puts an object tells of it only then, so nobody refers to it, and it is swept. An object is never replaced: what
+once could be read under a name is what is read under it until it is deleted. `delete` need not be durable: after a power
+cut the object may be back, and is then one that nobody refers to. Failures surface as OSError.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ class FileStore(Store):
     Handles of objects read lately are kept open. So an object that another process deletes stays readable
     here until its handle is closed, which happens once enough others were read.
 
-    `shared`: other processes may put objects of the same names. Then one of those that put a name at the same time
-    gets it, and what a killed one left unfinished keeps the name taken.
+    `shared`: other processes may put objects of the same names, and look for them before they are told of. Then an object
+    gets its name when it is whole, one of those that put a name at the same time gets it, and what a killed one left
+    unfinished keeps the name taken. Otherwise it has its name from the beginning, which saves changes of the folder.
     """
 
     def __init__(self, files: Files, *, handles: int = _HANDLES_KEPT, shared: bool = False) -> None:
@@ -83,12 +85,9 @@ class FileStore(Store):
 
     def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         path = _path(name)
-        unfinished = f"{FOLDER}/{UNFINISHED}{name}"
-        self._files.make_dir(FOLDER)
-        if not self._shared:
-            self._check_free(path)
-        file = self._begin(unfinished)
-        left_over = unfinished
+        begun = f"{FOLDER}/{UNFINISHED}{name}" if self._shared else path
+        file = self._begin(begun)
+        left_over = begun
         try:
             try:
                 if self._shared:
@@ -96,8 +95,9 @@ class FileStore(Store):
                 self._write(file, [data] if isinstance(data, Bytes) else data)
             finally:
                 file.close()
-            self._files.rename(unfinished, path)
-            left_over = path
+            if self._shared:
+                self._files.rename(begun, path)
+                left_over = path
             self._named.sync()
         except BaseException:
             with contextlib.suppress(OSError):
@@ -145,10 +145,8 @@ class FileStore(Store):
     def _begin(self, path: str) -> File:
         try:
             return self._files.create(path)
-        except FileExistsError:  # a put of this name failed before, and its clean-up did too
-            if self._shared:  # or it is another's
-                raise
-            self._files.remove(path)
+        except FileNotFoundError:
+            self._files.make_dir(FOLDER)
             return self._files.create(path)
 
     @staticmethod
