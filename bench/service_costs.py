@@ -47,6 +47,7 @@ def measure(options: Options) -> Figure:
         "ratio",
         notes=[
             placement.describe() + "; the broker for forks has the clients' cores, the embedded log has all",
+            f"servers run {service.loop()}",
             "the bare round trip sends 4 KB to another process on the servers' cores, and gets 64 bytes; the bare "
             "append is to a file that grows; with the roles apart two of each are allowed for",
             f"small batches: {SMALL_BATCH} records of {SMALL_BYTES} bytes, {SMALL_IN_FLIGHT} in flight, one producer; "

@@ -22,6 +22,7 @@ import braidlog
 from bench.peers import servers
 from bench.peers.driver import Driver, Seen, Workload, filler, stamped
 from bench.peers.servers import Placement, Unavailable, kept_to
+from braidlog.broker.threaded import new_loop
 from braidlog.testing.cluster import Cluster
 
 NAME: Final = "braidlog"
@@ -40,7 +41,14 @@ def install() -> str:
         servers.run([*COMMAND, "--help"], "braid serve", 60.0)
     except Unavailable:
         raise Unavailable("this version has no `braid serve`") from None
-    return f"braidlog {braidlog.__version__}"
+    return f"braidlog {braidlog.__version__}, {loop()}"
+
+
+def loop() -> str:
+    """What its servers run on."""
+    made = new_loop()
+    made.close()
+    return f"on the loop of {type(made).__module__.partition('.')[0]}"
 
 
 @contextlib.contextmanager

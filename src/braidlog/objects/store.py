@@ -1,9 +1,9 @@
 """Where objects are kept: immutable bytes under a name that is used once.
 
-`put` is durable when it returns. What one that did not return left behind, after a kill or a power cut, may be anything:
-whoever puts an object tells of it only then, so nobody refers to it, and it is swept. An object is never replaced: what
-once could be read under a name is what is read under it until it is deleted. `delete` need not be durable: after a power
-cut the object may be back, and is then one that nobody refers to. Failures surface as OSError.
+`put` is durable when it returns. What one left behind that did not return, after a kill or a power cut, may be
+anything: nobody was told of it, so nobody refers to it, and it is swept. An object is never replaced: what once could
+be read under a name is what is read under it until it is deleted. `delete` need not be durable: after a power cut the
+object may be back, and is then one that nobody refers to. Failures surface as OSError.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class FileStore(Store):
     Handles of objects read lately are kept open. So an object that another process deletes stays readable
     here until its handle is closed, which happens once enough others were read.
 
-    `shared`: other processes may put objects of the same names, and look for them before they are told of. Then an object
-    gets its name when it is whole, one of those that put a name at the same time gets it, and what a killed one left
-    unfinished keeps the name taken. Otherwise it has its name from the beginning, which saves changes of the folder.
+    `shared`: other processes may put objects of the same names, and look for them before they are told of any. Then an
+    object gets its name when it is whole, one of those that put a name at the same time gets it, and what a killed one
+    left unfinished keeps the name taken. Otherwise it has its name from the beginning, which saves a rename.
     """
 
     def __init__(self, files: Files, *, handles: int = _HANDLES_KEPT, shared: bool = False) -> None:
