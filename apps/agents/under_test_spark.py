@@ -1,0 +1,53 @@
+"""A PySpark pipeline that a testing agent tests: the function that runs in production, over a fork."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from apps.agents.processors import Total
+from apps.agents.under_test import ERROR_CHARS, TIME_S, Outcome, Processor
+from braidlog import Braid
+from braidlog.errors import BraidError
+from braidlog.spark import run_on_fork
+from braidlog.spark.pipelines import Pipeline
+
+BATCH_RECORDS: Final = 1_000
+
+
+def pipeline(
+    tested: Pipeline,
+    spark: SparkSession,
+    braid: Braid,
+    *,
+    batch_records: int = BATCH_RECORDS,
+    time_s: float = 4 * TIME_S,
+) -> Processor:
+    """One that tells windows: begins, shop, sales, total. What is too late depends on how the stream falls into batches.
+
+    It runs on a severed fork that ends where the test does: Spark takes all that there is.
+    """
+
+    def run(fork: str, stop: int) -> Outcome:
+        ended = braid.log(fork).sfork(f"{fork}.until.{stop}", at=stop, ttl=2 * time_s)
+        try:
+            produced = run_on_fork(
+                tested,
+                ended,
+                spark=spark,
+                url=braid.url,
+                read_options={"maxOffsetsPerTrigger": str(batch_records)},
+                timeout=time_s,
+            )
+        except (PySparkException, BraidError) as error:
+            return Outcome((), str(error).strip().splitlines()[0][:ERROR_CHARS])
+        finally:
+            ended.squash()
+        rows = produced.rows.select(f.unix_millis("begins"), "shop", "sales", "total").collect()
+        produced.discard()
+        return Outcome([Total(*row) for row in rows])
+
+    return run
