@@ -26,12 +26,13 @@ FIGURES: Final = (
 )
 SERVED: Final = ("isolation", "fork_writes", "forks_under_load", "service_costs")  # they start our own servers
 SPARK: Final = ("spark_scan", "spark_write", "spark_stream", "spark_isolation")  # they need the extra `spark`
+AGENTS: Final = ("agent_testing",)  # beside an agent that works: they need pydantic-ai
 SERVICE: Final = ("service_throughput", "service_latency", "service_interference")  # beside other servers: by name only
 
 
 def main() -> None:
     arguments = parser("Run the figures of braidlog.")
-    known = FIGURES + SERVED + SPARK + SERVICE
+    known = FIGURES + SERVED + SPARK + AGENTS + SERVICE
     default = f"all but {', '.join(SERVICE)} by default"
     arguments.add_argument("figures", nargs="*", metavar="figure", help=f"of {', '.join(known)}; {default}")
     given = arguments.parse_args()
@@ -44,7 +45,7 @@ def main() -> None:
     passed_on += ["--out", str(given.out)] if given.out else []
     failed = [
         name
-        for name in given.figures or FIGURES + SERVED + SPARK
+        for name in given.figures or FIGURES + SERVED + SPARK + AGENTS
         if subprocess.run([sys.executable, "-m", f"bench.{name}", *passed_on], check=False).returncode
     ]
     if failed:

@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from bench.harness import MIB, Options
 from bench.peers import braid as service
 from bench.peers.driver import DEADLINE_S, STAMP, TailRead, filler, stamped
 from bench.peers.servers import Placement, kept_to
+from braidlog import Record
 from braidlog.testing.cluster import Cluster
 
 RECORD_BYTES: Final = 4096
@@ -94,6 +96,10 @@ class Companion:
     def tell(self, message: Any) -> None:
         self._pipe.send(message)
 
+    @property
+    def answered(self) -> bool:
+        return self._pipe.poll()
+
     def answer(self) -> Any:
         if not self._pipe.poll(DEADLINE_S):
             raise TimeoutError(f"{self._name} said nothing for {DEADLINE_S:g} s")
@@ -140,15 +146,16 @@ def _attend(work: Work, url: str, pipe: Connection) -> None:
 
 
 def read_tail(braid: braidlog.Braid, pipe: Connection, told: tuple[str, int]) -> list[float]:
-    """Seconds on the way of each of so many records, from the tail on."""
+    """Seconds on the way of each of so many records, from the tail on. The stamp is a header, or begins the value."""
     log, count = told
     taken = []
     with braid.log(log).subscribe("tail") as records:
         records.poll(0.0)  # it is there
         pipe.send(None)
         for _ in range(count):
-            value = next(records).value
-            taken.append((time.monotonic_ns() - STAMP.unpack_from(value)[0]) / 1e9)
+            record = next(records)
+            stamp = record.headers[0][1] if record.headers else record.value
+            taken.append((time.monotonic_ns() - STAMP.unpack_from(stamp)[0]) / 1e9)
     return taken
 
 
@@ -181,16 +188,22 @@ def write(braid: braidlog.Braid, pipe: Connection, told: tuple[str, float]) -> f
 # --- the workload -----------------------------------------------------------------------------------------------------
 
 
+Make = Callable[[], Record]
+
+
 class Critical:
     """The workload: its producer is this process."""
 
-    def __init__(self, cluster: Cluster, braid: braidlog.Braid, subscriber: Companion, cores: Cores) -> None:
+    def __init__(
+        self, cluster: Cluster, braid: braidlog.Braid, subscriber: Companion, cores: Cores, make: Make
+    ) -> None:
         self.cluster = cluster
         self.cores = cores
         self.late = 0  # appends that began later than they should, of `begun`
         self.begun = 0
         self._subscriber = subscriber
         self._braid = braid
+        self._make = make
         self.root = braid.create(ROOT)
 
     def fill(self, size: int) -> int:
@@ -218,7 +231,6 @@ class Critical:
         count = max(2, round(seconds * RATE))
         self._subscriber.tell((ROOT, count))
         self._subscriber.answer()
-        rest = filler(RECORD_BYTES)
         appended = []
         begun = time.perf_counter()
         for number in range(count):
@@ -228,23 +240,32 @@ class Critical:
             self.begun += 1
             self.late += ahead < 0
             called = time.perf_counter()
-            self.root.append(stamped(rest))
+            made = self._make()
+            self.root.append(made.value, headers=made.headers)
             appended.append(time.perf_counter() - called)
         return TailRead(appended, self._subscriber.answer())
 
 
+def _filled(rest: bytes) -> Record:
+    return Record(stamped(rest))
+
+
 @contextlib.contextmanager
-def critical(options: Options) -> Iterator[Critical]:
-    """The service, with an empty root, a connected producer and a connected subscriber."""
+def critical(options: Options, *, make: Make | None = None, brokers: int = service.BROKERS) -> Iterator[Critical]:
+    """The service, with an empty root, a connected producer and a connected subscriber.
+
+    `make` makes a record with the stamp of that moment. With one broker forks are served where the root is.
+    """
+    make = make or partial(_filled, filler(RECORD_BYTES))
     cores = Cores.chosen(production_together=True)
     with (
         harness.folder(options) as folder,
-        service.cluster(folder, Placement(cores.roots, cores.beside)) as cluster,
+        service.cluster(folder, Placement(cores.roots, cores.beside), brokers) as cluster,
         kept_to(cores.clients),
         braidlog.open(cluster.url) as braid,
         Companion(read_tail, cluster.url, cores.clients) as subscriber,
     ):
-        yield Critical(cluster, braid, subscriber, cores)
+        yield Critical(cluster, braid, subscriber, cores, make)
 
 
 def described(seconds: float, rounds: int) -> str:

@@ -73,12 +73,13 @@ def serving_apart(folder: Path, cores: frozenset[int]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, placement: Placement) -> Iterator[Cluster]:
-    """The same, for whoever wants to know its processes."""
+def cluster(folder: Path, placement: Placement, brokers: int = BROKERS) -> Iterator[Cluster]:
+    """The same, for whoever wants to know its processes. One broker serves roots and forks, on the servers' cores."""
     with kept_to(placement.server):
-        started = Cluster.start(folder / "data", brokers=BROKERS)
+        started = Cluster.start(folder / "data", brokers=brokers)
     with started:
-        move(started.processes[FORK_BROKER].pid, placement.client)
+        if brokers == BROKERS:
+            move(started.processes[FORK_BROKER].pid, placement.client)
         yield started
 
 
