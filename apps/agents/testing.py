@@ -77,9 +77,11 @@ async def try_out(
     """All cases side by side, each by an agent of its own."""
     worker = Worker(place, model, INSTRUCTIONS, output=CaseReport, tools=[tool(processor)])
     asked = [f"Test the processor of the log '{log}', case '{case}': {ABOUT[case]}." for case in cases]
-    answers = await asyncio.gather(*map(worker.ask, asked), return_exceptions=True)
-    for name in await forks_left(place, log):  # of a task that came to no end
-        await place.call("squash_fork", fork=name)
+    try:
+        answers = await asyncio.gather(*map(worker.ask, asked), return_exceptions=True)
+    finally:
+        for name in await forks_left(place, log):  # of a task that came to no end
+            await place.call("squash_fork", fork=name)
     return [_answered(answer) for answer in answers]
 
 

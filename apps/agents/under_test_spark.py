@@ -26,7 +26,7 @@ def pipeline(
     batch_records: int = BATCH_RECORDS,
     time_s: float = 4 * TIME_S,
 ) -> Processor:
-    """One that tells windows: begins, shop, sales, total. What is too late depends on how the stream falls into batches.
+    """One that tells windows: begins, shop, sales, total. What is too late depends on how records fall into batches.
 
     It runs on a severed fork that ends where the test does: Spark takes all that there is.
     """
