@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bench.__main__ import FIGURES, SERVED, SERVICE, SPARK
+from bench.__main__ import AGENTS, FIGURES, SERVED, SERVICE, SPARK
 from bench.harness import RESULTS
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -15,7 +15,7 @@ END: Final = "<!-- end of results -->"
 
 
 def main() -> None:
-    files = [RESULTS / f"{name}.json" for name in FIGURES + SERVED + SPARK + SERVICE]
+    files = [RESULTS / f"{name}.json" for name in FIGURES + SERVED + SPARK + AGENTS + SERVICE]
     kept = [json.loads(file.read_text()) for file in files if file.exists()]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -99,7 +99,7 @@ CASES: Final[Mapping[str, tuple[Step, ...]]] = {
         _beside_edge("far", -1_800, 1_001),
         _beside_edge("near", -400, 1_002),
         _beside_edge("after", 3, 1_003),
-        _late(150, 1_004),
+        _beside_edge("nearer", -200, 1_004),
     ),
     "boundary": (_beside_edge("before", -1, 1_001), _beside_edge("at", 0, 1_002), _beside_edge("after", 1, 1_003)),
 }

@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from pydantic_ai import AgentRunResult
@@ -23,7 +23,7 @@ from pydantic_ai.models import Model
 import braidlog
 from apps.agents import windows_oracle as oracle
 from apps.agents.cases import ABOUT, CASES
-from apps.agents.command import Command, Refused, run, say
+from apps.agents.command import Command, run, say
 from apps.agents.live_sales import LiveSales
 from apps.agents.processors import HANDWRITTEN, planted
 from apps.agents.reports import CaseReport
@@ -129,32 +129,27 @@ def chosen(name: str, seed: int, braid: braidlog.Braid) -> Iterator[Processor]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     known = (HANDWRITTEN, SPARK, BUGGY)
-    parser.add_argument(
-        "--processor", choices=known, default=HANDWRITTEN, help="buggy: what is wrong, the seed decides"
-    )
+    parser.add_argument("--processor", choices=known, default=HANDWRITTEN, help="buggy: the seed says what is wrong")
+    parser.add_argument("--log", default=LOG, help=f"with sales; one that is not there is made, and sold to ({LOG})")
 
 
 async def command(argv: Sequence[str] | None = None) -> None:
     given = Command(__doc__, argv, more=_arguments)
+    log: str = given.chosen.log
     with given.logs() as at, braidlog.open(at) as braid:
-        if LOG in braid:
-            raise Refused(
-                f"{at} has a log {LOG!r} already: production writes one of its own here, so give an empty place"
-            )
+        production = LiveSales(braid, given.seed, log=log) if log not in braid else None
         say(f"testing: {given.chosen.processor}, seed {given.seed}")
-        with (
-            LiveSales(braid, given.seed, log=LOG) as production,
-            chosen(given.chosen.processor, given.seed, braid) as processor,
-        ):
+        with production or nullcontext(), chosen(given.chosen.processor, given.seed, braid) as processor:
             async with given.workplace(braid.url, AGENT) as place:
-                answers = await try_out(place, given.model(script), processor)
-                left = await forks_left(place)
+                answers = await try_out(place, given.model(script), processor, log=log)
+                left = await forks_left(place, log)
         for answer in answers:
             show(answer.output)
         wrong = [answer.output.case for answer in answers if not answer.output.passed]
         say(f"{len(wrong)} of {len(answers)} cases went wrong" if wrong else f"all {len(answers)} cases are right")
-        assert production.unharmed(), "the log of production has something that production did not write"
-        say(f"production wrote {len(production.written):,} sales; its reader got those and no others")
+        if production is not None:
+            assert production.unharmed(), "the log of production has something that production did not write"
+            say(f"production wrote {len(production.written):,} sales; its reader got those and no others")
         say(f"forks left: {len(left)}")
         given.tell(place, answers)
 

@@ -99,7 +99,14 @@ def at_edge(event: Injected) -> bool:
 
 
 def alone(is_trigger: Callable[[Injected], bool]) -> Callable[[CaseReport], Sets]:
-    return lambda report: [{event.position} for event in report.injected if is_trigger(event)]
+    """Each that is one, if any counts at all: what repeats an event that was counted rightly does no harm."""
+
+    def sets(report: CaseReport) -> Sets:
+        found = [event for event in report.injected if is_trigger(event)]
+        firsts = [next(one for one in report.injected if one.value == event.value) for event in found]
+        return [{event.position} for event in found] if any(map(is_trigger, firsts)) else []
+
+    return sets
 
 
 def pairs_apart(report: CaseReport) -> Sets:
