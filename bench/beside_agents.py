@@ -52,7 +52,7 @@ Task = Callable[[Workplace, braidlog.Braid], Awaitable[Done]]
 class Production:
     """What stands in the log of production, and what it writes then."""
 
-    prepare: Callable[[braidlog.Log], None]
+    prepare: Callable[[braidlog.Log], object]
     make: Make
 
 
@@ -104,7 +104,9 @@ def _once(workload: Critical, agent: Companion) -> Tally:
 
 def attend(braid: braidlog.Braid, pipe: Connection, told: str, agent: str, task: Task) -> Tally | float:
     """All of it once, and how it went; or again and again until told, and the calls per second."""
-    return asyncio.run(_attend_once(braid, agent, task) if told == ONCE else _again(braid, pipe, agent, task))
+    if told == ONCE:
+        return asyncio.run(_attend_once(braid, agent, task))
+    return asyncio.run(_again(braid, pipe, agent, task))
 
 
 async def _attend_once(braid: braidlog.Braid, agent: str, task: Task) -> Tally:
