@@ -12,6 +12,7 @@ import contextlib
 import gc
 import importlib.metadata
 import json
+import math
 import mmap
 import os
 import platform
@@ -125,11 +126,21 @@ Measure = Callable[[Options], Figure]
 
 
 def interleave(
-    variants: Mapping[str, Callable[[], float]], rounds: int, before: Callable[[], None] | None = None
+    variants: Mapping[str, Callable[[], float]],
+    rounds: int,
+    before: Callable[[], None] | None = None,
+    *,
+    budget_s: float = math.inf,
 ) -> dict[str, list[float]]:
-    """Run every variant once in each round and keep what it returns. Every other round goes backwards."""
+    """Run every variant once in each round and keep what it returns. Every other round goes backwards.
+
+    No round but the first begins when those before it took `budget_s`.
+    """
     taken: dict[str, list[float]] = {name: [] for name in variants}
+    until = time.monotonic() + budget_s
     for number in range(rounds):
+        if number and time.monotonic() >= until:
+            break
         for name in reversed(list(variants)) if number % 2 else variants:
             if before is not None:
                 before()

@@ -6,6 +6,7 @@ import itertools
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,23 +19,28 @@ from bench.spark_session import describe, session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_PER_S: Final = 200
+FED_ROWS: Final = 10  # at a time
+FED_EVERY_S: Final = 0.05
+BATCH_ROWS: Final = 20  # about what a micro-batch finds in the log
 SINKS: Final = ("noop", "a log")
 SOURCES: Final = ("rate", "a log")
-DEADLINE_S: Final = 120.0
+DEADLINE_S: Final = 60.0  # of one run
+BUDGET_S: Final = 80.0  # no round but the first begins later than that
 
 
 def measure(options: Options) -> Figure:
     """Milliseconds of a micro-batch that has rows, from a log and from the rate source, to nothing and to a log."""
-    batches, rounds = options.pick(20, 6), options.pick(5, 2)
+    begun = time.monotonic()
+    batches, rounds = options.pick(12, 4), options.pick(3, 1)
     figure = Figure(
         "spark_stream",
         "A micro-batch",
         "sink (0: nothing, 1: a log)",
         "ms",
         notes=[
-            f"{ROWS_PER_S} rows a second; of each run the median of {batches} micro-batches with rows, the first three "
-            "left out; triggerExecution as Spark reports it",
+            f"{FED_ROWS / FED_EVERY_S:g} rows a second come to the log, and Spark's rate source makes {BATCH_ROWS} for "
+            f"each micro-batch; of each run the median of {batches} micro-batches with rows, the first three left out; "
+            "triggerExecution as Spark reports it",
         ],
         log_x=False,
         log_y=False,
@@ -44,13 +50,12 @@ def measure(options: Options) -> Figure:
         braid.create("in")
         braid.create("out")
         numbers = itertools.count()
-        variants = {
-            f"{source} to {sink}": partial(_run, spark, folder, braid.log("in"), source, sink, batches, numbers)
-            for sink in SINKS
-            for source in SOURCES
-        }
-        harness.interleave(variants, 1)
-        taken = harness.interleave(variants, rounds)
+        harness.interleave(_variants(spark, folder, braid.log("in"), 1, numbers), 1)
+        taken = harness.interleave(
+            _variants(spark, folder, braid.log("in"), batches, numbers),
+            rounds,
+            budget_s=BUDGET_S - (time.monotonic() - begun),
+        )
     for source in SOURCES:
         line = figure.line(f"from {source}")
         for x, sink in enumerate(SINKS):
@@ -60,6 +65,16 @@ def measure(options: Options) -> Figure:
             taken[f"a log to {sink}"], taken[f"rate to {sink}"]
         )
     return figure
+
+
+def _variants(
+    spark: SparkSession, folder: Path, log: braidlog.Log, batches: int, numbers: itertools.count[int]
+) -> dict[str, Callable[[], float]]:
+    return {
+        f"{source} to {sink}": partial(_run, spark, folder, log, source, sink, batches, numbers)
+        for sink in SINKS
+        for source in SOURCES
+    }
 
 
 def _run(
@@ -94,15 +109,14 @@ def _run(
 
 
 def _rows(spark: SparkSession, folder: Path, source: str) -> DataFrame:
-    if source == "rate":
-        return spark.readStream.format("rate").option("rowsPerSecond", ROWS_PER_S).load()
+    if source == "rate":  # the one by the second has rows in one micro-batch a second only
+        return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH_ROWS).load()
     return spark.readStream.format("braidlog").option("url", str(folder / "braid")).option("log", "in").load()
 
 
 def _feed(log: braidlog.Log, ending: threading.Event) -> None:
-    every = 10
-    while not ending.wait(every / ROWS_PER_S):
-        log.append_many([b"12345678"] * every)
+    while not ending.wait(FED_EVERY_S):
+        log.append_many([b"12345678"] * FED_ROWS)
 
 
 def _batch_times(query: Any, wanted: int) -> list[float]:

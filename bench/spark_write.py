@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from functools import partial
@@ -14,10 +15,18 @@ from bench.harness import Figure, Options
 from bench.spark_session import describe, session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 LOG: Final = "a log, committed at once"
 PARQUET: Final = "Parquet, uncompressed"
+SYNCED: Final = "Parquet, uncompressed, its files synced"
+WHOLE: Final = "whole records"
+VALUES: Final = "values alone"
+BESIDE_THE_VALUE: Final = (
+    "CAST(concat('key-', id) AS BINARY) AS key",
+    "timestamp_micros(1700000000000000 + id) AS timestamp",
+    "array(named_struct('key', 'source', 'value', CAST(concat('sensor-', id % 100) AS BINARY))) AS headers",
+)
 
 
 def measure(options: Options) -> Figure:
@@ -27,35 +36,57 @@ def measure(options: Options) -> Figure:
         "Spark writes rows that are cached in memory",
         "record bytes",
         "MB/s of values",
+        notes=[
+            f"{WHOLE}: a key and a timestamp that differ in every row, one header, and the value; {VALUES}: one column",
+        ],
         durability={
             LOG: "every object and the commit are synced; one atomic commit",
             PARQUET: "nothing is synced; files are renamed when the job commits",
+            SYNCED: "files are renamed when the job commits, then each of them and their folder is synced",
         },
         log_y=False,
     )
-    lines = {name: figure.line(name) for name in (LOG, PARQUET)}
+    kinds = ((WHOLE, BESIDE_THE_VALUE), (VALUES, ()))
+    lines = {(kind, name): figure.line(f"{name}, {kind}") for kind, _ in kinds for name in (LOG, PARQUET, SYNCED)}
     shapes = ((100, options.pick(2_000_000, 200_000), 2.0), (4096, options.pick(200_000, 20_000), 0.6))
     with harness.folder(options) as folder, session(2, folder) as spark, braidlog.open(folder / "braid") as braid:
         describe(figure, 2)
         for size, count, wanted in shapes:
-            # 32 bytes of a hash at a time: incompressible, and different in every row
-            pieces = ", ".join(f"unhex(sha2(concat(id, ':', {n}), 256))" for n in range(-(-size // 32)))
-            rows = spark.range(0, count, 1, 4).selectExpr(f"substring(concat({pieces}), 1, {size}) AS value").cache()
-            assert rows.count() == count
-            name = f"records-{size}"
-            braid.create(name)
-            variants = {
-                LOG: partial(_to_a_log, rows, folder / "braid", name, size, count),
-                PARQUET: partial(_to_parquet, rows, folder / "parquet", size, count),
-            }
-            harness.interleave(variants, 1)
-            taken = harness.interleave(variants, options.pick(7, 3))
-            for label, line in lines.items():
-                line.add(size, taken[label])
-            ratio = harness.paired(taken[LOG], taken[PARQUET])
-            figure.at_least(f"{LOG} over {PARQUET}, records of {size} B", ratio, wanted)
-            rows.unpersist()
+            for kind, beside in kinds:
+                rows = _rows(spark, size, count, beside)
+                name = f"{kind.split()[0]}-{size}"
+                braid.create(name)
+                taken = _taken(rows, folder, name, size, count, options.pick(5, 3))
+                for label, found in taken.items():
+                    lines[kind, label].add(size, found)
+                ratio = harness.paired(taken[LOG], taken[PARQUET])
+                claim = f"{LOG} over {PARQUET}, {kind} of {size} B"
+                if kind == WHOLE:
+                    figure.at_least(claim, ratio, wanted)
+                else:
+                    figure.numbers[claim] = ratio
+                figure.numbers[f"{LOG} over {SYNCED}, {kind} of {size} B"] = harness.paired(taken[LOG], taken[SYNCED])
+                rows.unpersist()
     return figure
+
+
+def _rows(spark: SparkSession, size: int, count: int, beside: tuple[str, ...]) -> DataFrame:
+    # 32 bytes of a hash at a time: incompressible, and different in every row
+    pieces = ", ".join(f"unhex(sha2(concat(id, ':', {n}), 256))" for n in range(-(-size // 32)))
+    value = f"substring(concat({pieces}), 1, {size}) AS value"
+    rows = spark.range(0, count, 1, 4).selectExpr(*beside, value).cache()
+    assert rows.count() == count
+    return rows
+
+
+def _taken(rows: DataFrame, folder: Path, log: str, size: int, count: int, rounds: int) -> dict[str, list[float]]:
+    variants = {
+        LOG: partial(_to_a_log, rows, folder / "braid", log, size, count),
+        PARQUET: partial(_to_parquet, rows, folder / "parquet", size, count, synced=False),
+        SYNCED: partial(_to_parquet, rows, folder / "parquet", size, count, synced=True),
+    }
+    harness.interleave(variants, 1)
+    return harness.interleave(variants, rounds)
 
 
 def _to_a_log(rows: DataFrame, where: Path, log: str, size: int, count: int) -> float:
@@ -64,11 +95,22 @@ def _to_a_log(rows: DataFrame, where: Path, log: str, size: int, count: int) -> 
     return size * count / 1e6 / (time.perf_counter() - begun)
 
 
-def _to_parquet(rows: DataFrame, where: Path, size: int, count: int) -> float:
+def _to_parquet(rows: DataFrame, where: Path, size: int, count: int, *, synced: bool) -> float:
     shutil.rmtree(where, ignore_errors=True)
     begun = time.perf_counter()
     rows.write.option("compression", "none").parquet(str(where))
+    if synced:
+        for path in (*where.iterdir(), where):
+            _sync(path)
     return size * count / 1e6 / (time.perf_counter() - begun)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class _Folder:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._maps: OrderedDict[str, pa.MemoryMappedFile] = OrderedDict()
+        self._maps: OrderedDict[str, memoryview] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, BlockPlace], pa.RecordBatch] = OrderedDict()  # forks come back to the last
 
     def fetch(self, parts: list[PlanPart]) -> Callable[[], _Blocks]:
@@ -212,13 +212,13 @@ class _Folder:
         return known
 
     def _mapped(self, name: str, place: BlockPlace) -> pa.RecordBatch:
-        file = self._maps.get(name)
-        if file is None:
-            file = self._maps[name] = pa.memory_map(str(self._folder / checked_name(name)))
+        data = self._maps.get(name)
+        if data is None:
+            with pa.memory_map(str(self._folder / checked_name(name))) as file:
+                data = self._maps[name] = memoryview(file.read_buffer())  # read_at would copy what it reads
             if len(self._maps) > limits.BULK_MAPPED_OBJECTS:
-                self._maps.popitem(last=False)  # closed when the last batch in it is let go
-        there = max(min(place.length, file.size() - place.offset), 0)  # mapped files refuse to be read beyond their end
-        return read_block(name, place, memoryview(file.read_at(there, place.offset) if there else b""))
+                self._maps.popitem(last=False)  # unmapped when the last batch in it is let go
+        return read_block(name, place, data[place.offset : place.offset + place.length])
 
 
 class _Distant:
