@@ -14,17 +14,19 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic_ai import AgentRunResult
 
 import braidlog
+from apps.agents.command import Command, run, say
 from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
 from apps.agents.scripted import Call, Script
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Malformed, Market, Stock, opened
-from apps.agents.trading import Consumer, Orders
+from apps.agents.trading import Consumer, orders
 from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
 
 BUDGET_UNITS: Final = 3_000  # that a plan may restock in all
@@ -221,6 +223,8 @@ class Outcome:
     winner: str | None
     consumer: Consumer
     forks_left: list[str]
+    place: Workplace  # with what all of them called
+    results: list[AgentRunResult[Any]]
 
 
 async def explore(at: str, *, seed: int, name: str = SCRIPTED, history: int = 3_000) -> Outcome:
@@ -233,44 +237,78 @@ async def explore(at: str, *, seed: int, name: str = SCRIPTED, history: int = 3_
                 agent: await stack.enter_async_context(workplace(at, agent=agent, policy=policy))
                 for agent in [*WAYS, JUDGE]
             }
-            with Consumer(log) as consumer, Orders(log, market) as orders:
+            with Consumer(log) as consumer, orders(log, market) as flow:
                 made = await asyncio.gather(*(_planned(places[way], way, name) for way in WAYS))
-                plans = dict(zip(WAYS, made, strict=True))
-                ranking = await _judged(places[JUDGE], braid, seed, name)
-                attempts, winner = await _promoted(places, plans, ranking, name)
-                orders.stop()
-                if orders.error is not None:
-                    raise orders.error
+                plans = {way: result.output for way, result in zip(WAYS, made, strict=True)}
+                judged = await _judged(places[JUDGE], braid, seed, name)
+                proposed, winner = await _promoted(places, plans, judged.output, name)
+                flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
                 left = [plan.fork for plan in plans.values() if plan.fork in braid]
-                return Outcome(plans, ranking, attempts, winner, consumer, left)
+                called = [call for place in places.values() for call in place.calls]
+                return Outcome(
+                    plans,
+                    judged.output,
+                    [result.output for result in proposed],
+                    winner,
+                    consumer,
+                    left,
+                    replace(places[JUDGE], calls=called),
+                    [*made, judged, *proposed],
+                )
 
 
-async def _planned(place: Workplace, way: str, name: str) -> Plan:
+async def _planned(place: Workplace, way: str, name: str) -> AgentRunResult[Plan]:
     worker = Worker(place, model(name, planning(way)), INSTRUCTIONS, output=Plan)
-    return (await worker.ask(f"You are {way}. {WAYS[way]} Plan for the next {AHEAD} orders.")).output
+    return await worker.ask(f"You are {way}. {WAYS[way]} Plan for the next {AHEAD} orders.")
 
 
-async def _judged(place: Workplace, braid: braidlog.Braid, seed: int, name: str) -> Ranking:
+async def _judged(place: Workplace, braid: braidlog.Braid, seed: int, name: str) -> AgentRunResult[Ranking]:
     def score_fork(fork: str, below: int) -> dict[str, float]:
         """Play the next orders through on a fork: what its plan brings, on the history below a position."""
         return {"score": scored(braid.log(fork), below, seed)}
 
     worker = Worker(place, model(name, judging), JUDGING, output=Ranking, tools=[score_fork])
-    return (await worker.ask("Which plan is the best?")).output
+    return await worker.ask("Which plan is the best?")
 
 
 async def _promoted(
     places: Mapping[str, Workplace], plans: Mapping[str, Plan], ranking: Ranking, name: str
-) -> tuple[list[Attempt], str | None]:
+) -> tuple[list[AgentRunResult[Attempt]], str | None]:
     """Propose the plans in their rank until one is promoted."""
     owners = {plan.fork: agent for agent, plan in plans.items()}
-    attempts: list[Attempt] = []
+    results: list[AgentRunResult[Attempt]] = []
     for fork in ranking.best_first():
         place = places[owners[fork]]
         worker = Worker(place, model(name, proposing_first(fork)), INSTRUCTIONS, output=Attempt)
-        attempts.append((await worker.ask(f"Your plan on {fork} is the best: propose that it is promoted.")).output)
-        if attempts[-1].state == "promoted":
-            return attempts, owners[fork]
-    return attempts, None
+        results.append(await worker.ask(f"Your plan on {fork} is the best: propose that it is promoted."))
+        if results[-1].output.state == "promoted":
+            return results, owners[fork]
+    return results, None
+
+
+def told(outcome: Outcome) -> None:
+    """Say what happened, in a few lines."""
+    for way, plan in outcome.plans.items():
+        planned = ", ".join(f"{one['count']} {one['item']}" for one in plan.restocks) or "nothing"
+        say(f"{way} plans {planned}; score {outcome.ranking.scores.get(plan.fork, 0.0):,.0f}")
+    for one in outcome.attempts:
+        say(f"{one.fork} is proposed: {one.state} {'; '.join(one.reasons)}")
+    say(f"the winner is {outcome.winner or 'nobody'}; forks that are left: {len(outcome.forks_left)}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    command = Command(__doc__, argv)
+
+    async def work() -> None:
+        with command.logs() as at:
+            outcome = await explore(at, seed=command.seed, name=command.model_name)
+        told(outcome)
+        command.tell(outcome.place, outcome.results)
+
+    run(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,20 +14,24 @@ consumer crashes.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic_ai import AgentRunResult
 
 import braidlog
+from apps.agents.command import Command, run, say
 from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
 from apps.agents.scripted import Call, Script, Stuck
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Market, encoded, opened
-from apps.agents.trading import Consumer, Orders
-from apps.agents.workplace import SCRIPTED, Made, Worker, model, workplace
+from apps.agents.trading import Consumer, orders
+from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
 
 AGENT: Final = "restocker"
 LEVEL_UNITS: Final = 2_400  # that a restock fills a shelf up to
@@ -151,7 +155,8 @@ class Outcome:
     slip: Slip | None
     consumer: Consumer
     orders: int  # that came while the agent worked
-    calls: Sequence[Made]
+    place: Workplace
+    result: AgentRunResult[Restocking]
 
 
 async def supply(
@@ -176,12 +181,49 @@ async def supply(
                 output=Restocking,
                 tools=[append_to_log] if straight else [],
             )
-            with Consumer(log) as consumer, Orders(log, market) as orders:
+            with Consumer(log) as consumer, orders(log, market) as flow:
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position > history or bool(one.crash))
-                answer = (await worker.ask(QUESTION)).output
-                orders.stop()
-                if orders.error is not None:
-                    raise orders.error
+                result = await worker.ask(QUESTION)
+                flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
-                return Outcome(answer, slip, consumer, orders.appended, worker.calls)
+                return Outcome(result.output, slip, consumer, flow.appended, place, result)
+
+
+def told(outcome: Outcome) -> None:
+    """Say what happened, in a few lines."""
+    if outcome.slip is not None:
+        say(f"the scripted agent slips: {outcome.slip.what}")
+    for number, one in enumerate(outcome.answer.attempts, 1):
+        say(f"proposal {number}, {one.fork}: {one.state}")
+        for reason in one.reasons:
+            say(f"  {reason}")
+    consumer = outcome.consumer
+    if consumer.crash is not None:
+        say(f"the consumer crashed at {consumer.position:,}: {consumer.crash}")
+    else:
+        say(f"the consumer is at {consumer.position:,}, {outcome.orders:,} orders came meanwhile; it never crashed")
+    for restock in outcome.answer.restocks:
+        seen = "seen" if restock in consumer.restocks.values() else "not seen"
+        say(f"  {seen} by the consumer: {json.dumps(restock)}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--straight", action="store_true", help="write to the log itself: the consumer crashes"
+        )
+
+    command = Command(__doc__, argv, more=more)
+
+    async def work() -> None:
+        with command.logs() as at:
+            outcome = await supply(at, seed=command.seed, name=command.model_name, straight=command.chosen.straight)
+        told(outcome)
+        command.tell(outcome.place, [outcome.result])
+
+    run(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,14 @@
-"""Production, as it goes on beside agents: orders that keep coming to a log, and the consumer that follows it.
+"""Production, as it goes on beside agents: records that keep coming to a log, and the consumer that follows it.
 
 Each is a thread of its own, from the beginning of its context to the end.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from apps.agents.shop import Event, Malformed, Market, Stock, encoded
@@ -19,39 +20,50 @@ PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.05
 
 
-class Orders:
-    """Appends orders at a rate, a few at a time."""
+class Flow:
+    """Appends values to a log at a rate, a few at a time, until there are no more or it is stopped."""
 
-    def __init__(self, log: Log, market: Market, per_s: float = 200.0) -> None:
-        self._log, self._market, self._per_s = log, market, per_s
+    def __init__(self, log: Log, values: Iterator[bytes], per_s: float = 200.0) -> None:
+        self._log, self._values, self._per_s = log, values, per_s
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
         self.appended = 0
-        self.error: BraidError | None = None
+        self._error: BraidError | None = None
 
     def _run(self) -> None:
         began = time.monotonic()
         while not self._stop.wait(PERIOD_S):
             due = int((time.monotonic() - began) * self._per_s) - self.appended
-            if due > 0:
+            found = list(itertools.islice(self._values, max(0, due)))
+            if len(found) < due:
+                self._stop.set()
+            if found:
                 try:
-                    self._log.append_many([encoded(self._market.order()) for _ in range(due)])
+                    self._log.append_many(found)
                 except BraidError as error:
-                    self.error = error
+                    self._error = error
                     return
-                self.appended += due
+                self.appended += len(found)
 
-    def __enter__(self) -> Orders:
+    def __enter__(self) -> Flow:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """What is appended is all there will be."""
         self._stop.set()
         self._thread.join()
+
+    def stop(self) -> None:
+        """What is appended is all there will be. If it could not be appended, that is raised."""
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def orders(log: Log, market: Market, per_s: float = 200.0) -> Flow:
+    """Orders without end."""
+    return Flow(log, (encoded(market.order()) for _ in itertools.count()), per_s)
 
 
 class Consumer:

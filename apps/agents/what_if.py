@@ -16,19 +16,22 @@ held, orders keep coming to it, and nothing of it is changed.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from pydantic import BaseModel
+from pydantic_ai import AgentRunResult
 
 import braidlog
+from apps.agents.command import Command, run, say
 from apps.agents.scripted import Call, Returned, Script
-from apps.agents.shop import LOG, Event, Market, opened
-from apps.agents.trading import Consumer, Orders
-from apps.agents.workplace import SCRIPTED, Made, Worker, model, workplace
+from apps.agents.shop import LOG, SUPPLIERS, Event, Market, opened
+from apps.agents.trading import Consumer, orders
+from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
 
 AGENT: Final = "analyst"
 AHEAD_MINUTES: Final = 240  # that a future is written for
@@ -199,7 +202,8 @@ class Outcome:
     future: Answer
     past: Answer
     consumer: Consumer
-    calls: Sequence[Made]
+    place: Workplace
+    results: list[AgentRunResult[Answer]]
 
 
 async def suppose(at: str, *, seed: int, asked: Question, name: str = SCRIPTED, history: int = 3_000) -> Outcome:
@@ -210,7 +214,7 @@ async def suppose(at: str, *, seed: int, asked: Question, name: str = SCRIPTED, 
         async with workplace(at, agent=AGENT) as place:
             ahead = Worker(place, model(name, another_future(asked)), INSTRUCTIONS, output=Answer)
             back = Worker(place, model(name, another_past(asked)), INSTRUCTIONS, output=Answer)
-            with Consumer(log) as consumer, Orders(log, market) as orders:
+            with Consumer(log) as consumer, orders(log, market) as flow:
                 future, past = await asyncio.gather(
                     ahead.ask(
                         f"Orders go on for {AHEAD_MINUTES} minutes as the last {LATELY_ORDERS} of them came. When is "
@@ -221,9 +225,43 @@ async def suppose(at: str, *, seed: int, asked: Question, name: str = SCRIPTED, 
                         f"minute {asked.failed_at} on, when would each shelf have been empty since, and when was it?"
                     ),
                 )
-                orders.stop()
-                if orders.error is not None:
-                    raise orders.error
+                flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
-                return Outcome(asked, future.output, past.output, consumer, place.calls)
+                return Outcome(asked, future.output, past.output, consumer, place, [future, past])
+
+
+def told(outcome: Outcome) -> None:
+    """Say what was found, in a few lines."""
+    asked = outcome.asked
+    say(f"if {asked.times} times as much were ordered from minute {outcome.future.since} on:")
+    for line in outcome.future.told():
+        say(f"  {line}")
+    say(f"had {asked.supplier} delivered {asked.percent} percent from minute {asked.failed_at} on:")
+    for line in outcome.past.told():
+        say(f"  {line}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--times", type=int, help="as much is ordered (drawn)")
+        parser.add_argument("--supplier", choices=SUPPLIERS, help="that fails (drawn, of those who supply)")
+        parser.add_argument("--failed-at", type=int, help="the minute from which on it does (drawn)")
+        parser.add_argument("--percent", type=int, help="of its deliveries that still come (drawn)")
+
+    command = Command(__doc__, argv, more=more)
+    given = {field: getattr(command.chosen, field) for field in ("times", "supplier", "failed_at", "percent")}
+    known = {field: value for field, value in given.items() if value is not None}
+    asked = replace(Question.drawn(command.seed), **known)
+
+    async def work() -> None:
+        with command.logs() as at:
+            outcome = await suppose(at, seed=command.seed, asked=asked, name=command.model_name)
+        told(outcome)
+        command.tell(outcome.place, outcome.results)
+
+    run(work)
+
+
+if __name__ == "__main__":
+    main()
