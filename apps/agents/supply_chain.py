@@ -210,9 +210,7 @@ def told(outcome: Outcome) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--straight", action="store_true", help="write to the log itself: the consumer crashes"
-        )
+        parser.add_argument("--straight", action="store_true", help="write to the log itself: the consumer crashes")
 
     command = Command(__doc__, argv, more=more)
 
