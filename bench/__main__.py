@@ -26,7 +26,7 @@ FIGURES: Final = (
 )
 SERVED: Final = ("isolation", "fork_writes", "forks_under_load", "service_costs")  # they start our own servers
 SPARK: Final = ("spark_scan", "spark_write", "spark_stream", "spark_isolation")  # they need the extra `spark`
-AGENTS: Final = ("agent_analytics", "agent_testing")  # beside an agent that works: they need pydantic-ai
+AGENTS: Final = ("agent_analytics", "agent_testing", "agent_supply")  # beside an agent: they need pydantic-ai
 SERVICE: Final = ("service_throughput", "service_latency", "service_interference")  # beside other servers: by name only
 
 

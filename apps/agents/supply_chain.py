@@ -17,7 +17,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -159,28 +160,38 @@ class Outcome:
     result: AgentRunResult[Restocking]
 
 
-async def supply(
-    at: str, *, seed: int, name: str = SCRIPTED, straight: bool = False, history: int = 3_000, slips: bool = True
-) -> Outcome:
+@asynccontextmanager
+async def restocker(
+    at: str, log: braidlog.Log, slip: Slip | None, *, name: str = SCRIPTED, straight: bool = False
+) -> AsyncIterator[tuple[Workplace, Worker[Restocking]]]:
+    """The agent, with the tools of its workplace; or, to show what that leads to, with one that writes to the log."""
+
+    def append_to_log(restocks: list[dict[str, Any]]) -> str:
+        """Append restocks to the log itself."""
+        log.append_many([encoded(one) for one in restocks])
+        return f"appended {len(restocks)} restocks"
+
+    with left_to_validators(LOG) as policy:
+        async with workplace(at, agent=AGENT, policy=policy) as place:
+            yield (
+                place,
+                Worker(
+                    place,
+                    model(name, restocking(slip, straight)),
+                    STRAIGHT if straight else INSTRUCTIONS,
+                    output=Restocking,
+                    tools=[append_to_log] if straight else [],
+                ),
+            )
+
+
+async def supply(at: str, *, seed: int, name: str = SCRIPTED, straight: bool = False, history: int = 3_000) -> Outcome:
     """Have orders flow, a consumer follow, and the agent restock once."""
     market = Market(seed)
-    slip = Slip.drawn(seed) if slips and name == SCRIPTED else None
-    with braidlog.open(at) as braid, left_to_validators(LOG) as policy:
+    slip = Slip.drawn(seed) if name == SCRIPTED else None
+    with braidlog.open(at) as braid:
         log = opened(braid, market, history)
-
-        def append_to_log(restocks: list[dict[str, Any]]) -> str:
-            """Append restocks to the log itself."""
-            log.append_many([encoded(one) for one in restocks])
-            return f"appended {len(restocks)} restocks"
-
-        async with workplace(at, agent=AGENT, policy=policy) as place:
-            worker = Worker(
-                place,
-                model(name, restocking(slip, straight)),
-                STRAIGHT if straight else INSTRUCTIONS,
-                output=Restocking,
-                tools=[append_to_log] if straight else [],
-            )
+        async with restocker(at, log, slip, name=name, straight=straight) as (place, worker):
             with Consumer(log) as consumer, orders(log, market) as flow:
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position > history or bool(one.crash))
                 result = await worker.ask(QUESTION)

@@ -28,6 +28,7 @@ class Flow:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
         self.appended = 0
+        self.departures: list[tuple[float, int]] = []  # (time.monotonic, records that were appended together)
         self._error: BraidError | None = None
 
     def _run(self) -> None:
@@ -44,6 +45,7 @@ class Flow:
                     self._error = error
                     return
                 self.appended += len(found)
+                self.departures.append((time.monotonic(), len(found)))
 
     def __enter__(self) -> Flow:
         self._thread.start()
