@@ -189,7 +189,7 @@ def play(braid: braidlog.Braid, agent: Companion, url: str, seed: int, straight:
     log = opened(braid, market, HISTORY)
     history = (0.0, log.tail())
     with Watch(log) as watch, Consumer(log) as consumer, orders(log, market, RATE) as flow:
-        consumer.wait_until(lambda one: one.position > HISTORY)
+        consumer.wait_until(lambda one: one.position > history[1])
         time.sleep(BEFORE_S)
         agent.tell((url, seed, straight))
         wrote: float = agent.answer()

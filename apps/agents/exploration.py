@@ -304,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     async def work() -> None:
         with command.logs() as at:
             outcome = await explore(at, seed=command.seed, name=command.model_name)
+        say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, outcome.results)
 

@@ -185,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         mind = command.model(moderating(rules, command.seed))
         with command.logs() as at:
             outcome = await moderate(at, mind, rules, seed=command.seed, posts=command.chosen.posts)
+        say(f"seed {command.seed}: {rules.text()}")
         told(outcome)
         command.tell(outcome.place, outcome.answers)
 

@@ -192,8 +192,9 @@ async def supply(at: str, *, seed: int, name: str = SCRIPTED, straight: bool = F
     with braidlog.open(at) as braid:
         log = opened(braid, market, history)
         async with restocker(at, log, slip, name=name, straight=straight) as (place, worker):
+            begun = log.tail()
             with Consumer(log) as consumer, orders(log, market) as flow:
-                await asyncio.to_thread(consumer.wait_until, lambda one: one.position > history or bool(one.crash))
+                await asyncio.to_thread(consumer.wait_until, lambda one: one.position > begun or bool(one.crash))
                 result = await worker.ask(QUESTION)
                 flow.stop()
                 end = log.tail()
@@ -228,6 +229,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     async def work() -> None:
         with command.logs() as at:
             outcome = await supply(at, seed=command.seed, name=command.model_name, straight=command.chosen.straight)
+        say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, [outcome.result])
 

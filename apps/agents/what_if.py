@@ -257,6 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     async def work() -> None:
         with command.logs() as at:
             outcome = await suppose(at, seed=command.seed, asked=asked, name=command.model_name)
+        say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, outcome.results)
 

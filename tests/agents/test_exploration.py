@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import braidlog
-from apps.agents.exploration import AHEAD, POLICIES, WAYS, Outcome, Sales, explore, score, within_budget
-from apps.agents.shop import LOG, Event, Market, Stock, encoded
+from apps.agents.exploration import AHEAD, POLICIES, WAYS, Sales, explore, main, score, within_budget
+from apps.agents.shop import LOG, Event, Market, Stock, encoded, opened
 from braidlog.agents import Registry
 from tests.agents.drawn import drawn_seed
 
 HISTORY = 1_500
+PLANNED = re.compile(r"^(\w+) plans (.+); score ([\d,]+)$", re.MULTILINE)
 
 REFUSING = """
 def refuses(fork, context):
@@ -27,31 +31,26 @@ def events_at(at: Path) -> list[Event]:
         return [json.loads(record.value) for record in braid.log(LOG).read(0)]
 
 
-def only_the_winner_is_seen(done: Outcome, at: Path) -> None:
-    events = events_at(at)
-    assert done.winner is not None
-    plan = done.plans[done.winner].restocks
-    restocks = {n: event for n, event in enumerate(events) if event["kind"] == "restock" and n >= HISTORY}
-    drawn = [event for event in restocks.values() if event not in plan]
-    assert [event for event in restocks.values() if event in plan] == plan
-    for loser in done.plans.keys() - {done.winner}:
-        assert not [event for event in done.plans[loser].restocks if event in drawn]
+def forks_at(at: Path) -> list[str]:
     with braidlog.open(at, read_only=True) as braid:
-        assert [log.name for log in braid.logs() if log.name.startswith(f"{LOG}.")] == []
-    assert done.forks_left == []
-    assert done.consumer.crash is None
-    assert done.consumer.position == len(events)
-    assert restocks.items() <= done.consumer.restocks.items()
+        return [log.name for log in braid.logs() if log.name.startswith(f"{LOG}.")]
 
 
-def test_the_best_plan_is_promoted_and_the_others_vanish(tmp_path: Path) -> None:
+def test_the_best_plan_is_promoted_and_the_others_vanish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = drawn_seed()
-    done = asyncio.run(explore(str(tmp_path), seed=seed, history=HISTORY))
-    only_the_winner_is_seen(done, tmp_path)
-    assert done.winner is not None
-    assert [one.state for one in done.attempts] == ["promoted"]
-    assert done.ranking.best_first()[0] == done.plans[done.winner].fork
-    assert len({json.dumps(plan.restocks) for plan in done.plans.values()}) == len(WAYS), "they are of different minds"
+    with braidlog.open(tmp_path) as braid:
+        history = opened(braid, Market(seed), HISTORY).tail()
+    main(["--at", str(tmp_path), "--seed", str(seed), "--model", "scripted"])
+    told = capsys.readouterr().out
+    planned = {way: (plan, float(brings.replace(",", ""))) for way, plan, brings in PLANNED.findall(told)}
+    best = max(planned, key=lambda way: planned[way][1])
+
+    assert planned.keys() == WAYS.keys()
+    assert len({plan for plan, _ in planned.values()}) == len(WAYS), "they are of different minds"
+    assert f"the winner is {best}; forks that are left: 0" in told
+    restocks = [event for event in events_at(tmp_path)[history:] if event["kind"] != "order"]
+    assert ", ".join(f"{event['count']} {event['item']}" for event in restocks) == planned[best][0]
+    assert forks_at(tmp_path) == []
 
 
 def test_a_plan_that_is_refused_gives_way_to_the_next(tmp_path: Path) -> None:
@@ -62,10 +61,18 @@ def test_a_plan_that_is_refused_gives_way_to_the_next(tmp_path: Path) -> None:
         refused = {"refused": sorted(WAYS.keys() - {left})}
         Registry(braid).add("refuses", f"{tmp_path}/checks.py:refuses", logs=LOG, parameters=refused)
     done = asyncio.run(explore(str(tmp_path / "logs"), seed=seed, history=HISTORY))
+    events = events_at(tmp_path / "logs")
+    drawn = sum(1 for _ in Market(seed).history(HISTORY))
+    restocks = {n: event for n, event in enumerate(events) if n >= drawn and event["kind"] != "order"}
+
     assert done.winner == left
     assert [one.fork for one in done.attempts] == done.ranking.best_first()[: len(done.attempts)]
     assert {one.state for one in done.attempts[:-1]} <= {"failed"}
-    only_the_winner_is_seen(done, tmp_path / "logs")
+    assert list(restocks.values()) == done.plans[left].restocks
+    assert forks_at(tmp_path / "logs") == done.forks_left == []
+    assert done.consumer.crash is None
+    assert done.consumer.position == len(events)
+    assert restocks.items() <= done.consumer.restocks.items()
 
 
 def sales_of(events: list[Event]) -> tuple[list[Sales], list[Event]]:

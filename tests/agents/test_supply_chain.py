@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 import braidlog
-from apps.agents.shop import LOG, Event, Malformed, Market, Rehearsal, Stock, encoded
-from apps.agents.supply_chain import LEVEL_UNITS, RESTOCKS, SLIPS, Slip, supply
+from apps.agents.shop import LOG, Event, Malformed, Market, Rehearsal, Stock, encoded, opened
+from apps.agents.supply_chain import LEVEL_UNITS, RESTOCKS, SLIPS, Slip, main, supply
 from apps.agents.trading import Consumer, orders
 from braidlog.agents.validators import examine
 from tests.agents.drawn import drawn_seed
@@ -74,13 +74,22 @@ def test_a_malformed_restock_is_mended_and_production_never_sees_it(tmp_path: Pa
     assert any(runs_out_first(events[:end]) == wanted for end in range(HISTORY, at + 1)), "as it was when it looked"
 
 
-def test_written_straight_to_the_log_it_crashes_the_consumer(tmp_path: Path) -> None:
-    done = asyncio.run(supply(str(tmp_path), seed=drawn_seed(), history=HISTORY, straight=True))
-    events = events_at(tmp_path)
-    assert done.slip is not None
-    assert done.consumer.crash is not None
-    assert events[done.consumer.position] == done.answer.restocks[done.slip.which]
-    assert done.consumer.position < len(events), "orders went on, and nobody dealt with them"
+def test_written_straight_to_the_log_it_crashes_the_consumer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its command, on a log that is there already."""
+    seed = drawn_seed()
+    with braidlog.open(tmp_path) as braid:
+        opened(braid, Market(seed), HISTORY)
+    main(["--at", str(tmp_path), "--seed", str(seed + 1), "--model", "scripted", "--straight"])
+    told = capsys.readouterr().out
+    with braidlog.open(tmp_path, read_only=True) as braid:
+        log = braid.log(LOG)
+        crashed = consumer_ends_at(log)
+        assert crashed is not None
+        assert f"the consumer crashed at {crashed:,}: " in told
+        assert f"not seen by the consumer: {log[crashed].value.decode()}" in told
+        assert Slip.drawn(seed + 1).what in told
 
 
 @pytest.mark.parametrize("what", SLIPS)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import braidlog
-from apps.agents.shop import LOG, Event, Stock, encoded
-from apps.agents.what_if import AHEAD_MINUTES, LATELY_ORDERS, Question, suppose
+from apps.agents.shop import LOG, Event, Market, Stock, encoded, opened
+from apps.agents.what_if import AHEAD_MINUTES, LATELY_ORDERS, Question, main, suppose
 from tests.agents.drawn import drawn_seed
 
 HISTORY = 1_500
@@ -72,9 +75,12 @@ def test_answers_are_those_of_a_replay(tmp_path: Path) -> None:
     assert {event["kind"] for event in events[done.past.end :]} == {"order"}
 
 
-def test_a_question_that_changes_nothing_is_answered_so(tmp_path: Path) -> None:
+def test_a_question_that_changes_nothing_is_answered_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = drawn_seed()
-    asked = Question(times=1, supplier="nobody", failed_at=10**6)
-    done = asyncio.run(suppose(str(tmp_path), seed=seed, asked=asked, history=HISTORY))
-    assert done.future.supposed == done.future.as_it_is
-    assert (done.past.supposed, done.past.as_it_is) == ({}, {})
+    with braidlog.open(tmp_path) as braid:
+        opened(braid, Market(seed), HISTORY)
+    at = ["--at", str(tmp_path), "--seed", str(seed), "--model", "scripted"]
+    main([*at, "--times", "1", "--percent", "100"])
+    answers = re.findall(r"would run out (.+); as it is, (.+)$", capsys.readouterr().out, re.MULTILINE)
+    assert answers
+    assert [supposed for supposed, _ in answers] == [real for _, real in answers]
