@@ -24,10 +24,10 @@ from pydantic_ai import AgentRunResult
 import braidlog
 from apps.agents.command import Command, run, say
 from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
-from apps.agents.scripted import Call, Script
+from apps.agents.scripted import Call, Script, Think, scripted
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Malformed, Market, Stock, opened
 from apps.agents.trading import Consumer, orders
-from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
+from apps.agents.workplace import Worker, Workplace, workplace
 
 BUDGET_UNITS: Final = 3_000  # that a plan may restock in all
 AHEAD: Final = 1_000  # orders that a plan is for
@@ -227,7 +227,7 @@ class Outcome:
     results: list[AgentRunResult[Any]]
 
 
-async def explore(at: str, *, seed: int, name: str = SCRIPTED, history: int = 3_000) -> Outcome:
+async def explore(at: str, *, seed: int, think: Think = scripted, history: int = 3_000) -> Outcome:
     """Have three agents plan in parallel while orders flow, judge the plans, and promote the best that is valid."""
     market = Market(seed)
     with braidlog.open(at) as braid, left_to_validators(LOG) as policy:
@@ -238,10 +238,10 @@ async def explore(at: str, *, seed: int, name: str = SCRIPTED, history: int = 3_
                 for agent in [*WAYS, JUDGE]
             }
             with Consumer(log) as consumer, orders(log, market) as flow:
-                made = await asyncio.gather(*(_planned(places[way], way, name) for way in WAYS))
+                made = await asyncio.gather(*(_planned(places[way], way, think) for way in WAYS))
                 plans = {way: result.output for way, result in zip(WAYS, made, strict=True)}
-                judged = await _judged(places[JUDGE], braid, seed, name)
-                proposed, winner = await _promoted(places, plans, judged.output, name)
+                judged = await _judged(places[JUDGE], braid, seed, think)
+                proposed, winner = await _promoted(places, plans, judged.output, think)
                 flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
@@ -259,29 +259,29 @@ async def explore(at: str, *, seed: int, name: str = SCRIPTED, history: int = 3_
                 )
 
 
-async def _planned(place: Workplace, way: str, name: str) -> AgentRunResult[Plan]:
-    worker = Worker(place, model(name, planning(way)), INSTRUCTIONS, output=Plan)
+async def _planned(place: Workplace, way: str, think: Think) -> AgentRunResult[Plan]:
+    worker = Worker(place, think(planning(way)), INSTRUCTIONS, output=Plan)
     return await worker.ask(f"You are {way}. {WAYS[way]} Plan for the next {AHEAD} orders.")
 
 
-async def _judged(place: Workplace, braid: braidlog.Braid, seed: int, name: str) -> AgentRunResult[Ranking]:
+async def _judged(place: Workplace, braid: braidlog.Braid, seed: int, think: Think) -> AgentRunResult[Ranking]:
     def score_fork(fork: str, below: int) -> dict[str, float]:
         """Play the next orders through on a fork: what its plan brings, on the history below a position."""
         return {"score": scored(braid.log(fork), below, seed)}
 
-    worker = Worker(place, model(name, judging), JUDGING, output=Ranking, tools=[score_fork])
+    worker = Worker(place, think(judging), JUDGING, output=Ranking, tools=[score_fork])
     return await worker.ask("Which plan is the best?")
 
 
 async def _promoted(
-    places: Mapping[str, Workplace], plans: Mapping[str, Plan], ranking: Ranking, name: str
+    places: Mapping[str, Workplace], plans: Mapping[str, Plan], ranking: Ranking, think: Think
 ) -> tuple[list[AgentRunResult[Attempt]], str | None]:
     """Propose the plans in their rank until one is promoted."""
     owners = {plan.fork: agent for agent, plan in plans.items()}
     results: list[AgentRunResult[Attempt]] = []
     for fork in ranking.best_first():
         place = places[owners[fork]]
-        worker = Worker(place, model(name, proposing_first(fork)), INSTRUCTIONS, output=Attempt)
+        worker = Worker(place, think(proposing_first(fork)), INSTRUCTIONS, output=Attempt)
         results.append(await worker.ask(f"Your plan on {fork} is the best: propose that it is promoted."))
         if results[-1].output.state == "promoted":
             return results, owners[fork]
@@ -303,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     async def work() -> None:
         with command.logs() as at:
-            outcome = await explore(at, seed=command.seed, name=command.model_name)
+            outcome = await explore(at, seed=command.seed, think=command.model)
         say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, outcome.results)

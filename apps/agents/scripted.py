@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
@@ -60,6 +61,9 @@ class Returned:
 
 
 Script = Generator[Sequence[Call], list[Returned], Any]
+
+
+Think = Callable[[Callable[[str], Script]], Model]  # which model it is to be, by what a scripted one does
 
 
 class Stuck(Exception):

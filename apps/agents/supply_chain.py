@@ -29,10 +29,10 @@ from pydantic_ai import AgentRunResult
 import braidlog
 from apps.agents.command import Command, run, say
 from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
-from apps.agents.scripted import Call, Script, Stuck
+from apps.agents.scripted import Call, Script, Stuck, Think, scripted
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Market, encoded, opened
 from apps.agents.trading import Consumer, orders
-from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
+from apps.agents.workplace import Worker, Workplace, workplace
 
 AGENT: Final = "restocker"
 LEVEL_UNITS: Final = 2_400  # that a restock fills a shelf up to
@@ -162,7 +162,7 @@ class Outcome:
 
 @asynccontextmanager
 async def restocker(
-    at: str, log: braidlog.Log, slip: Slip | None, *, name: str = SCRIPTED, straight: bool = False
+    at: str, log: braidlog.Log, slip: Slip | None, *, think: Think = scripted, straight: bool = False
 ) -> AsyncIterator[tuple[Workplace, Worker[Restocking]]]:
     """The agent, with the tools of its workplace; or, to show what that leads to, with one that writes to the log."""
 
@@ -177,7 +177,7 @@ async def restocker(
                 place,
                 Worker(
                     place,
-                    model(name, restocking(slip, straight)),
+                    think(restocking(slip, straight)),
                     STRAIGHT if straight else INSTRUCTIONS,
                     output=Restocking,
                     tools=[append_to_log] if straight else [],
@@ -185,13 +185,21 @@ async def restocker(
             )
 
 
-async def supply(at: str, *, seed: int, name: str = SCRIPTED, straight: bool = False, history: int = 3_000) -> Outcome:
+async def supply(
+    at: str,
+    *,
+    seed: int,
+    think: Think = scripted,
+    slips: bool = True,
+    straight: bool = False,
+    history: int = 3_000,
+) -> Outcome:
     """Have orders flow, a consumer follow, and the agent restock once."""
     market = Market(seed)
-    slip = Slip.drawn(seed) if name == SCRIPTED else None
+    slip = Slip.drawn(seed) if slips else None
     with braidlog.open(at) as braid:
         log = opened(braid, market, history)
-        async with restocker(at, log, slip, name=name, straight=straight) as (place, worker):
+        async with restocker(at, log, slip, think=think, straight=straight) as (place, worker):
             begun = log.tail()
             with Consumer(log) as consumer, orders(log, market) as flow:
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position > begun or bool(one.crash))
@@ -228,7 +236,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     async def work() -> None:
         with command.logs() as at:
-            outcome = await supply(at, seed=command.seed, name=command.model_name, straight=command.chosen.straight)
+            outcome = await supply(
+                at,
+                seed=command.seed,
+                think=command.model,
+                slips=command.scripted,
+                straight=command.chosen.straight,
+            )
         say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, [outcome.result])

@@ -28,10 +28,10 @@ from pydantic_ai import AgentRunResult
 
 import braidlog
 from apps.agents.command import Command, run, say
-from apps.agents.scripted import Call, Returned, Script
+from apps.agents.scripted import Call, Returned, Script, Think, scripted
 from apps.agents.shop import LOG, SUPPLIERS, Event, Market, opened
 from apps.agents.trading import Consumer, orders
-from apps.agents.workplace import SCRIPTED, Worker, Workplace, model, workplace
+from apps.agents.workplace import Worker, Workplace, workplace
 
 AGENT: Final = "analyst"
 AHEAD_MINUTES: Final = 240  # that a future is written for
@@ -206,14 +206,14 @@ class Outcome:
     results: list[AgentRunResult[Answer]]
 
 
-async def suppose(at: str, *, seed: int, asked: Question, name: str = SCRIPTED, history: int = 3_000) -> Outcome:
+async def suppose(at: str, *, seed: int, asked: Question, think: Think = scripted, history: int = 3_000) -> Outcome:
     """Ask both questions in parallel, while orders flow."""
     market = Market(seed)
     with braidlog.open(at) as braid:
         log = opened(braid, market, history)
         async with workplace(at, agent=AGENT) as place:
-            ahead = Worker(place, model(name, another_future(asked)), INSTRUCTIONS, output=Answer)
-            back = Worker(place, model(name, another_past(asked)), INSTRUCTIONS, output=Answer)
+            ahead = Worker(place, think(another_future(asked)), INSTRUCTIONS, output=Answer)
+            back = Worker(place, think(another_past(asked)), INSTRUCTIONS, output=Answer)
             with Consumer(log) as consumer, orders(log, market) as flow:
                 future, past = await asyncio.gather(
                     ahead.ask(
@@ -256,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     async def work() -> None:
         with command.logs() as at:
-            outcome = await suppose(at, seed=command.seed, asked=asked, name=command.model_name)
+            outcome = await suppose(at, seed=command.seed, asked=asked, think=command.model)
         say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, outcome.results)
