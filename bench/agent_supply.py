@@ -31,7 +31,7 @@ RATE: Final = 1_000.0  # orders per second
 HISTORY: Final = 3_000
 BEFORE_S: Final = 2.0
 AFTER_S: Final = 3.0
-SHOWN_S: Final = 6.0  # that are shown, from the agent's first write on
+SHOWN_S: Final = 5.0  # that are shown, from the agent's first write on
 BUCKET_S: Final = 0.25
 SLACK_S: Final = 0.1  # in which a record that nothing holds up has long arrived
 WATCH_S: Final = 0.005
@@ -156,7 +156,7 @@ def _figure(taken: dict[str, list[Round]], rounds: int, cores: Cores) -> Figure:
     holds = [(one, hold) for one in forks for hold in one.holds]
     lengths = [hold.decided - hold.forked for _, hold in holds]
     behind = [one.caught_up_s(hold) for one, hold in holds]
-    held = [one.throughput(hold.forked + SLACK_S, hold.decided) for one, hold in holds]
+    held = [one.throughput(hold.forked + SLACK_S, hold.decided - SLACK_S) for one, hold in holds]
     figure.numbers["records/s before"] = statistics.median(before)
     figure.numbers["records/s while held"] = statistics.median(held)
     figure.numbers["records/s after"] = statistics.median(after)

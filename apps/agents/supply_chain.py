@@ -99,7 +99,7 @@ class Slip:
         elif self.what == "wrong kind":
             wrong["kind"] = "restocks"
         else:
-            wrong["count"] += SHELF_UNITS
+            wrong["count"] += 100 * SHELF_UNITS
         return written
 
 
