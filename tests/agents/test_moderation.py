@@ -84,7 +84,7 @@ def test_an_agent_that_dies_anywhere_decides_nothing_twice(tmp_path: Path) -> No
 
 
 def test_a_process_that_is_killed_decides_nothing_twice(tmp_path: Path) -> None:
-    seed, posts = drawn_seed(), 3 * BATCH_POSTS
+    seed, posts = drawn_seed(), 2 * BATCH_POSTS
     with braidlog.open(tmp_path / "logs") as braid:
         opened(braid)
     command = [sys.executable, "-m", "apps.agents.moderation", "--at", str(tmp_path / "logs")]
