@@ -330,6 +330,21 @@ SQL_ROWS_MAX: Final = 5_000
 SQL_COLUMNS_ROWS_MAX: Final = 200
 SQL_ANSWER_BYTES_MAX: Final = 256 * KIB
 SQL_CELL_CHARS_MAX: Final = 4_000
+SQL_NAME_CHARS_MAX: Final = 80  # of a name that a refusal tells of
+
+# The same by Spark, for ranges that are larger.
+SQL_SPARK_THREADS: Final = 2
+SQL_SPARK_MEMORY_BYTES: Final = 1024 * MIB  # of heap
+SQL_SPARK_ADDRESS_SPACE_BYTES: Final = 12 * 1024 * MIB  # that each of its processes may map
+SQL_SPARK_RESULT_BYTES: Final = 64 * MIB  # that the rows of an answer may take, before they are cut
+SQL_SPARK_DISK_BYTES_MAX: Final = 4096 * MIB  # that it may put aside while it sorts and groups
+SQL_SPARK_LOOK_S: Final = 0.5  # between two looks at that
+SQL_SPARK_START_S: Final = 120.0  # for Spark to start
+SQL_SPARK_KILL_S: Final = 10.0  # after its time is over a query is asked to end; after so much more Spark is killed
+SQL_SPARK_TURN_S: Final = 120.0  # that a query waits for those before it
+SQL_SPARK_IDLE_S: Final = 300.0  # that Spark is kept when nobody queries
+SQL_SPARK_PARTS_ROWS_MAX: Final = 6_000  # of a parsed query that are looked at
+SQL_SPARK_ERROR_CHARS_MAX: Final = 1_500
 
 # What agents are told, and may ask for, through `braid mcp`.
 MCP_CALL_S: Final = 30.0  # that a tool may take

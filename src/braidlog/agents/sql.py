@@ -2,8 +2,8 @@
 
 The range is read here and handed over, so the process needs no braid, no file and no network, and has none. Time,
 memory, rows and bytes are bounded, and the process ends when its time is over: some functions of the engine do not
-listen when they are asked to end, and take the process with them. A range that is too large is refused, with what to do
-instead.
+listen when they are asked to end, and take the process with them. A range that is too large is refused: `sql_spark` is
+for those.
 
 In a query `records` has the columns position, timestamp (UTC), key, value (bytes), text (the value, where it is UTF-8),
 json (the same, where it is JSON) and headers. Where values are JSON objects, `rows` has their fields as columns, beside
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -52,6 +52,10 @@ class Refused(InvalidArgument):
     """The query, or the range that it is about, is not one that is carried out here."""
 
 
+class TooLarge(Refused):
+    """The range is too large for this engine."""
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """What a query answered: rows of what JSON can hold."""
 
@@ -77,6 +81,16 @@ def available() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
+def check(sql: str, bounds: Bounds) -> None:
+    """Refused if it is too long, or may go too far."""
+    if not sql.strip() or len(sql) > limits.SQL_STATEMENT_CHARS_MAX:
+        raise Refused(f"a query has 1 to {limits.SQL_STATEMENT_CHARS_MAX:,} characters, not {len(sql):,}")
+    if not 1 <= bounds.rows <= limits.SQL_ROWS_MAX:
+        raise Refused(f"a query answers 1 to {limits.SQL_ROWS_MAX:,} rows, not {bounds.rows:,}: aggregate instead")
+    if not 0 < bounds.time_s <= limits.SQL_TIME_MAX_S:
+        raise Refused(f"a query takes at most {limits.SQL_TIME_MAX_S:g} s, not {bounds.time_s:g}")
+
+
 class Query:
     """One query, to be run once. `cancel` may be called from another thread at any time, and ends it."""
 
@@ -84,12 +98,7 @@ class Query:
         bounds = bounds or Bounds()
         if not available():
             raise Unavailable("SQL needs DuckDB: pip install 'braidlog[agents]'")
-        if not sql.strip() or len(sql) > limits.SQL_STATEMENT_CHARS_MAX:
-            raise Refused(f"a query has 1 to {limits.SQL_STATEMENT_CHARS_MAX:,} characters, not {len(sql):,}")
-        if not 1 <= bounds.rows <= limits.SQL_ROWS_MAX:
-            raise Refused(f"a query answers 1 to {limits.SQL_ROWS_MAX:,} rows, not {bounds.rows:,}: aggregate instead")
-        if not 0 < bounds.time_s <= limits.SQL_TIME_MAX_S:
-            raise Refused(f"a query takes at most {limits.SQL_TIME_MAX_S:g} s, not {bounds.time_s:g}")
+        check(sql, bounds)
         if stop - start > bounds.records:
             raise _too_large(log, f"{stop - start:,} records", f"{bounds.records:,}")
         self._log = log
@@ -106,15 +115,7 @@ class Query:
         size = sum(chunk.nbytes for chunk in chunks)
         table = pa.concat_tables(chunks) if chunks else self._log.read_arrow(self._range[0], self._range[0])
         answer = self._answer(_handed_over(table), [_RECORDS, *_rows_view(table)])
-        if "error" in answer:
-            raise _refusal(answer["error"], answer["message"])
-        return Result(
-            columns=[(name, kind) for name, kind in answer["columns"]],
-            rows=answer["rows"],
-            truncated=answer["truncated"],
-            records=table.num_rows,
-            bytes=size,
-        )
+        return result_of(answer, table.num_rows, size)
 
     def cancel(self) -> None:
         """End it, wherever it is."""
@@ -145,16 +146,11 @@ class Query:
         order = {
             "sql": self._sql,
             "views": views,
-            "rows_max": self._bounds.rows,
-            "time_s": self._bounds.time_s,
             "kill_s": limits.SQL_KILL_S,
             "memory_bytes": self._bounds.memory_bytes,
             "address_space_bytes": limits.SQL_ADDRESS_SPACE_BYTES,
             "threads": limits.SQL_THREADS,
-            "columns_max": limits.SQL_COLUMNS_ROWS_MAX,
-            "answer_bytes_max": limits.SQL_ANSWER_BYTES_MAX,
-            "cell_chars_max": limits.SQL_CELL_CHARS_MAX,
-        }
+        } | bounds_of_answer(self._bounds)
         with _memory_file() as handed:
             handed.write(json.dumps(order).encode() + b"\n")
             with pa.ipc.new_stream(handed, table.schema) as stream:
@@ -172,10 +168,7 @@ class Query:
         if self._cancelled:
             raise Refused("the query was cancelled")
         if not told:
-            return {
-                "error": "killed",
-                "message": f"the query did not end within {self._bounds.time_s:g} s, or ran away",
-            }
+            return ran_away(self._bounds)
         answer: dict[str, Any] = json.loads(told)
         return answer
 
@@ -188,7 +181,7 @@ class Query:
                 stdin=handed,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                env=environment(),
                 cwd="/",
             )
             return self._process
@@ -201,7 +194,7 @@ def _memory_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Nothing that is secret: only what Python needs to be found."""
     kept = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
     return {name: os.environ[name] for name in kept if name in os.environ} | {"HOME": "/nonexistent"}
@@ -213,21 +206,18 @@ def _handed_over(table: pa.Table) -> pa.Table:
     return table.set_column(at, "timestamp", table.column("timestamp").cast(pa.timestamp("us")))
 
 
-def _rows_view(table: pa.Table) -> list[str]:
-    """A view with a column for each field of the JSON objects there are, told from the first of them."""
+def fields_of(values: Iterable[bytes | None]) -> list[tuple[str, str]]:
+    """The columns of `rows`, with the type of each: the fields of the JSON objects among some values."""
     shape = Shape()
-    values = table.column("value").slice(0, limits.DESCRIBE_SAMPLE_RECORDS)
     for value in values:
         try:
-            decoded = msgspec.json.decode(value.as_py() or b"")
+            decoded = msgspec.json.decode(value or b"")
         except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(decoded, dict):
             shape.add(decoded)
-    if not shape.fields:
-        return []
     taken = {"_position", "_timestamp", "_key"}
-    columns: list[str] = []
+    columns: list[tuple[str, str]] = []
     for name, field in shape.fields.items():
         if (
             len(columns) + len(taken) >= limits.SQL_COLUMNS_ROWS_MAX
@@ -235,9 +225,18 @@ def _rows_view(table: pa.Table) -> list[str]:
             or "\0" in name
             or name.lower() in taken
         ):
-            continue  # the engine does not tell names apart by case; such a field is still in json
+            continue  # the engines do not tell names apart by case; such a field is still in json
         taken.add(name.lower())
-        columns.append(_column(name, field.column))
+        columns.append((name, field.column))
+    return columns
+
+
+def _rows_view(table: pa.Table) -> list[str]:
+    """A view with a column for each field of the JSON objects there are, told from the first of them."""
+    values = table.column("value").slice(0, limits.DESCRIBE_SAMPLE_RECORDS)
+    columns = [_column(name, kind) for name, kind in fields_of(value.as_py() for value in values)]
+    if not columns:
+        return []
     return [
         "CREATE TEMP VIEW rows AS SELECT position AS _position, timestamp AS _timestamp, key AS _key, "
         + ", ".join(columns)
@@ -253,14 +252,44 @@ def _column(name: str, kind: str) -> str:
     return f"TRY_CAST(json_extract_string(json, {pointer}) AS {_COLUMNS[kind]}) AS {quoted}"
 
 
-def _too_large(log: Log, what: str, most: str) -> Refused:
-    return Refused(
+def _too_large(log: Log, what: str, most: str) -> TooLarge:
+    return TooLarge(
         f"the range of {log.name!r} has {what}, and a query here takes at most {most}: narrow it by position or time, "
         "or run a Spark job on it (docs/spark.md), which reads in parallel and beside the service"
     )
 
 
+def bounds_of_answer(bounds: Bounds) -> dict[str, Any]:
+    """What a process is told of how far it may go."""
+    return {
+        "rows_max": bounds.rows,
+        "time_s": bounds.time_s,
+        "columns_max": limits.SQL_COLUMNS_ROWS_MAX,
+        "answer_bytes_max": limits.SQL_ANSWER_BYTES_MAX,
+        "cell_chars_max": limits.SQL_CELL_CHARS_MAX,
+    }
+
+
+def result_of(answer: dict[str, Any], records: int, size: int) -> Result:
+    """What a process answered; its error, if it answered one."""
+    if "error" in answer:
+        raise _refusal(answer["error"], answer["message"])
+    return Result(
+        columns=[(name, kind) for name, kind in answer["columns"]],
+        rows=answer["rows"],
+        truncated=answer["truncated"],
+        records=records,
+        bytes=size,
+    )
+
+
+def ran_away(bounds: Bounds) -> dict[str, Any]:
+    """What a process that ended without an answer would have answered."""
+    return {"error": "killed", "message": f"the query did not end within {bounds.time_s:g} s, or ran away"}
+
+
 def _refusal(kind: str, message: str) -> BraidError:
+    """The error that tells of what a process answered."""
     if kind in ("time", "killed"):
         return Timeout(f"{message}: aggregate less, narrow the range, or run a Spark job (docs/spark.md)")
     if kind == "memory":

@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, BinaryIO
@@ -104,21 +104,32 @@ def _rows(connection: Any, order: dict[str, Any]) -> dict[str, Any]:
     if kind != "SELECT":
         return {"error": "statement", "message": f"{kind} is not a query: only SELECT is carried out"}
     result = connection.execute(statements[0])
-    names = _told_apart([str(about[0]) for about in result.description])
-    columns = [(name, str(about[1])) for name, about in zip(names, result.description, strict=True)]
-    if len(columns) > order["columns_max"]:
-        return {"error": "columns", "message": f"the query has {len(columns)} columns: at most {order['columns_max']}"}
+    columns = [(str(about[0]), str(about[1])) for about in result.description]
+    return too_wide(columns, order) or shown(columns, iter(result.fetchone, None), order)
+
+
+def too_wide(columns: list[tuple[str, str]], order: dict[str, Any]) -> dict[str, Any] | None:
+    """What to answer a query with too many columns; None if they are not."""
+    if len(columns) <= order["columns_max"]:
+        return None
+    return {"error": "columns", "message": f"the query has {len(columns)} columns: at most {order['columns_max']}"}
+
+
+def shown(found: list[tuple[str, str]], answered: Iterable[Sequence[Any]], order: dict[str, Any]) -> dict[str, Any]:
+    """As many rows as may be answered."""
+    names = _told_apart([name for name, _ in found])
+    columns = [(name, kind) for name, (_, kind) in zip(names, found, strict=True)]
     rows: list[list[Any]] = []
     room = order["answer_bytes_max"]
-    while (row := result.fetchone()) is not None:
-        shown = [_cell(value, order["cell_chars_max"]) for value in row]
-        size = len(json.dumps(shown))
+    for row in answered:
+        cells = [_cell(value, order["cell_chars_max"]) for value in row]
+        size = len(json.dumps(cells))
         if not rows and size > room:
             return {"error": "row", "message": f"one row of the answer has {size:,} bytes, and all may have {room:,}"}
         room -= size
         if len(rows) >= order["rows_max"] or room < 0:
             return {"columns": columns, "rows": rows, "truncated": True}
-        rows.append(shown)
+        rows.append(cells)
     return {"columns": columns, "rows": rows, "truncated": False}
 
 
@@ -142,7 +153,7 @@ def _cell(value: Any, chars_max: int) -> Any:
         return value if -(2**53) <= value <= 2**53 else str(value)  # beyond that, readers of JSON round
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | bytearray):
         try:
             value = value.decode()
         except UnicodeDecodeError:

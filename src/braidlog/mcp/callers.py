@@ -19,6 +19,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 
 from braidlog import Braid, limits
+from braidlog.agents.running import Access
 from braidlog.client.tokens import principal_of
 from braidlog.errors import BraidError, NotPermitted
 from braidlog.mcp.house import Caller
@@ -40,9 +41,11 @@ class _Kept:
 class TokenCallers:
     """The bearers of tokens. Connections of those that have not called for long are closed."""
 
-    def __init__(self, connect: Callable[[str], Braid]) -> None:
-        """`connect` opens the service with a token; NotPermitted if that one is not good."""
+    def __init__(self, connect: Callable[[str], Braid], access: Callable[[str], Access] | None = None) -> None:
+        """`connect` opens the service with a token; NotPermitted if that one is not good. `access` is how another
+        process does."""
         self._connect = connect
+        self._access = access
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()  # by the digest of the token, the longest silent first
 
@@ -65,12 +68,12 @@ class TokenCallers:
             except BraidError as error:
                 _log.error("a token cannot be checked: %s", error)
                 return None
-            kept = await anyio.to_thread.run_sync(self._keep, digest, braid)
+            kept = await anyio.to_thread.run_sync(self._keep, token, braid)
         return AccessToken(token=token, client_id=kept.caller.principal, scopes=[])
 
-    def _keep(self, digest: bytes, braid: Braid) -> _Kept:
-        principal = principal_of(braid)
-        kept = _Kept(Caller(principal, braid, principal))
+    def _keep(self, token: str, braid: Braid) -> _Kept:
+        digest, principal = digest_of(token), principal_of(braid)
+        kept = _Kept(Caller(principal, braid, principal, None if self._access is None else self._access(token)))
         overdue: list[_Kept] = []
         with self._lock:
             if digest in self._kept:  # its calls may be under way on the connection that it has

@@ -19,17 +19,20 @@ from braidlog.agents.desk import Desk
 from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL, is_system
 from braidlog.agents.policy import Policy, Rule
 from braidlog.agents.running import Access
+from braidlog.agents.sql_spark import Spark
 from braidlog.errors import InvalidArgument, NotPermitted
 from braidlog.mcp.budgets import Budgets
 
 
 @dataclass(frozen=True)
 class Caller:
-    """An agent. `principal` is the name of its token, empty if it came without one."""
+    """An agent. `principal` is the name of its token, empty if it came without one; `access` is how another process
+    gets at the logs with the agent's own rights, if it can."""
 
     name: str
     braid: Braid
     principal: str = ""
+    access: Access | None = None
 
 
 class Callers(Protocol):
@@ -75,6 +78,7 @@ class House:
     access: Access | None
     callers: Callers
     budgets: Budgets = field(default_factory=Budgets)
+    spark: Spark | None = None  # for queries over large ranges, where the operator allowed it
 
     @classmethod
     def of(cls, braid: Braid, callers: Callers, policy: Policy | None = None, access: Access | None = None) -> House:
@@ -91,6 +95,7 @@ class Work:
     house: House
     caller: Caller
     about: Callable[[Log], None]
+    became: Callable[[str], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ending: list[Callable[[], None]] = field(default_factory=list)
     _over: bool = False

@@ -127,6 +127,7 @@ class QueryOut(Told):
     rows: list[list[Any]]
     truncated: bool | None = None
     records: int
+    engine: Literal["spark"] | None = Field(None, description="if not DuckDB")
 
 
 class DiffOut(Told):

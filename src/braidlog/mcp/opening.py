@@ -15,6 +15,8 @@ from braidlog.agents.desk import Desk
 from braidlog.agents.policy import Policy
 from braidlog.agents.registry import Registry
 from braidlog.agents.running import Access
+from braidlog.agents.sql_spark import Spark
+from braidlog.agents.sql_spark import available as spark_available
 from braidlog.broker.entry import Entry
 from braidlog.broker.local import LocalService
 from braidlog.broker.threaded import ServerThread
@@ -39,6 +41,7 @@ class Place:
     tls_ca: str | None = None
     token_file: str | None = None
     policy_file: str | None = None
+    spark: bool = False  # whether large ranges may be queried by Spark
 
     @property
     def served(self) -> bool:
@@ -70,7 +73,8 @@ def house_for_one(place: Place, agent: str | None = None, agent_token_file: str 
         principal = principal_of(theirs)
         if agent is not None and principal and agent != principal:
             raise InvalidArgument(f"the token is {principal!r}'s, and --agent says {agent!r}: leave --agent out")
-        caller = Caller(_name(principal or agent or AGENT_DEFAULT), theirs, principal)
+        access = _access(place, braid, agent_token_file or place.token_file)
+        caller = Caller(_name(principal or agent or AGENT_DEFAULT), theirs, principal, access)
         yield _opened(stack, place, braid, OnlyCaller(caller), policy)
 
 
@@ -83,22 +87,19 @@ def house_for_many(place: Place) -> Iterator[tuple[House, TokenCallers]]:
             braid, url = stack.enter_context(place.open()), place.url
         else:
             braid, url = _served(stack, place.url)
+        tls_ca = place.tls_ca if place.served else None
         callers = TokenCallers(
-            lambda token: braidlog.open(
-                url, token=token, tls_ca=place.tls_ca if place.served else None, timeout=limits.MCP_CALL_S
-            )
+            lambda token: braidlog.open(url, token=token, tls_ca=tls_ca, timeout=limits.MCP_CALL_S),
+            lambda token: Access(url=url, token=token, tls_ca=tls_ca),
         )
         stack.callback(callers.close)
         yield _opened(stack, place, braid, callers, policy), callers
 
 
 def _opened(stack: ExitStack, place: Place, braid: Braid, callers: OnlyCaller | TokenCallers, policy: Policy) -> House:
-    access = None
-    if place.served:
-        access = Access(url=place.url, token_file=place.token_file, tls_ca=place.tls_ca)
-    elif not braid.url.startswith("memory:"):
-        access = Access.to(braid)
-    house = House.of(braid, callers, policy, access)
+    if place.spark and not spark_available():
+        raise InvalidArgument("--spark needs PySpark: pip install 'braidlog[spark]', or leave it out")
+    house = House.of(braid, callers, policy, _access(place, braid, place.token_file))
     try:
         with house.audit.call("braid mcp", "start", {"url": place.url}, changes=True):
             known = {one.name for one in Registry(braid).list()}
@@ -113,8 +114,18 @@ def _opened(stack: ExitStack, place: Place, braid: Braid, callers: OnlyCaller | 
                 f"the policy names the validator {name!r}, and there is none: `braid validators add {name} ...`"
             )
     stack.callback(house.audit.close)
+    if place.spark:
+        house.spark = Spark()
+        stack.callback(house.spark.close)
     stack.callback(Tending(house.desk).stop)
     return house
+
+
+def _access(place: Place, braid: Braid, token_file: str | None) -> Access | None:
+    """How another process gets at the same logs; None if it cannot."""
+    if place.served:
+        return Access(url=place.url, token_file=token_file, tls_ca=place.tls_ca)
+    return None if braid.url.startswith("memory:") else Access.to(braid)
 
 
 class Tending:

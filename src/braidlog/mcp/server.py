@@ -65,6 +65,10 @@ class Noted:
         """The log that the call is about."""
         self._entry.about(log)
 
+    def became(self, result: str) -> None:
+        """What came of it, in a word or two."""
+        self._entry.result = result
+
     def write(self) -> None:
         """Enter it; durable on return, if the call changes something."""
         self._entry.__exit__(None if self.error is None else type(self.error), self.error, None)
@@ -234,7 +238,7 @@ class _Door:
         noted = noted or _noted.get()
         work: Work | None = None
         try:
-            work = Work(self._house, self._house.callers.current(), noted.about)
+            work = Work(self._house, self._house.callers.current(), noted.about, noted.became)
             with anyio.fail_after(deadline_s):
                 return await (self._slow if slow else self._threads).run(partial(do, work))
         except BraidError as error:

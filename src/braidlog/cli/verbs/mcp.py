@@ -24,6 +24,7 @@ _PORT_MAX = 65535
 @click.option("--agent", metavar="NAME", help="Who the agent is, where no token says so.")
 @click.option("--agent-token-file", type=click.Path(), help="A token for the agent's calls, if not the one of `braid`.")
 @click.option("--tools", multiple=True, help="Only these, by commas; or, with a minus before each, all but these.")
+@click.option("--spark", is_flag=True, help="Let Spark, on this machine, carry out queries that are large.")
 @click.option("--tls-cert", type=click.Path(), help="With --http: a certificate, to be reached from other machines.")
 @click.option("--tls-key", type=click.Path(), help="Its key.")
 @pass_call
@@ -35,6 +36,7 @@ def mcp(
     agent: str | None,
     agent_token_file: str | None,
     tools: tuple[str, ...],
+    spark: bool,
     tls_cert: str | None,
     tls_key: str | None,
 ) -> None:
@@ -50,7 +52,13 @@ def mcp(
     except ImportError as error:
         raise Refused(f"braid mcp needs more than is installed ({error}): pip install 'braidlog[mcp]'") from None
     choice = choose(tools, read_only=read_only)
-    place = Place(url=call.require_url(), tls_ca=call.tls_ca, token_file=call.token_file, policy_file=policy_file)
+    place = Place(
+        url=call.require_url(),
+        tls_ca=call.tls_ca,
+        token_file=call.token_file,
+        policy_file=policy_file,
+        spark=spark,
+    )
     call.check_place()
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together: give both")
