@@ -30,8 +30,9 @@ QUERIES = [
     "FROM rows |> WHERE n > 1 |> AGGREGATE sum(n) AS s GROUP BY item |> EXTEND s + 1 AS t |> ORDER BY t |> LIMIT 3",
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 10) SELECT sum(n) FROM t",
     "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY n), count(DISTINCT a), extract(year FROM t), "
-    "substring(a FROM 1), position('a' IN b), trim(BOTH 'x' FROM y), a || b, a <=> b, a RLIKE 'x', a ILIKE ANY ('a'), * EXCEPT (a), "
-    "a / 2, a & 1, ~a, struct(a), array(1), map('a', 1), if(a, 1, 2), try_cast(a AS int), X'ff', 1L, 1.0D, true FROM rows",
+    "substring(a FROM 1), position('a' IN b), trim(BOTH 'x' FROM y), a || b, a <=> b, a RLIKE 'x', a ILIKE ANY ('a'), "
+    "* EXCEPT (a), a / 2, a & 1, ~a, struct(a), array(1), map('a', 1), if(a, 1, 2), try_cast(a AS int), X'ff', 1L, "
+    "1.0D, true FROM rows",
     "SELECT sum(a) OVER w FROM rows WINDOW w AS (ORDER BY a)",
     "SELECT * FROM rows, LATERAL (SELECT 1)",
     "SELECT * FROM explode(array(1, 2)) AS t(x)",
