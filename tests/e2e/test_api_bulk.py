@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from braidlog import Braid, Log, Upload, UploadedObject, bulk, errors, limits
 from braidlog.embedded.upkeep import Upkeep
@@ -58,6 +59,11 @@ def test_a_publication_is_all_or_nothing(log: Log) -> None:
         log.publish([*objects, missing])
     with pytest.raises(errors.InvalidArgument, match="are said of it"):
         log.publish([larger, *objects[1:]])
+    [first, *_] = objects[0].blocks
+    for lie in ({"count": 2**62}, {"size": 2**40}, {"length": 2**50}, {"offset": 2**70}, {"greatest": 2**63}):
+        told = structs.replace(objects[0], blocks=[structs.replace(first, **lie)])
+        with pytest.raises(errors.InvalidArgument):
+            log.publish([told])
     with pytest.raises(errors.ConditionFailed, match="publish every object once"):
         log.publish([*objects, objects[0]])
     with pytest.raises(errors.ConditionFailed, match="ends at 0"):

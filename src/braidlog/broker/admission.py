@@ -77,7 +77,7 @@ def change(command: c.Command, client: bytes, now_us: int) -> c.Command:
         if not 0 < command.ttl_us <= _UPLOAD_US_MAX:
             raise InvalidArgument(f"an upload lasts for more than 0 and at most {limits.UPLOAD_TTL_MAX_S:g} s")
     elif isinstance(command, c.Publish):
-        _published(command)
+        check_publication(command)
     elif isinstance(command, c.CreateToken):
         if len(command.scopes) > limits.TOKEN_SCOPES_MAX:
             raise InvalidArgument(f"a token has 1 to {limits.TOKEN_SCOPES_MAX} scopes")
@@ -194,7 +194,7 @@ def _columns_size(columns: pa.RecordBatch) -> int:
     return size
 
 
-def _published(command: c.Publish) -> None:
+def check_publication(command: c.Publish) -> None:
     """What it says of its objects is possible. Whether they are there is found out by looking."""
     _check_writer(command)
     blocks = sum(len(uploaded.blocks) for uploaded in command.objects)

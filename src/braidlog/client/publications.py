@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from braidlog import limits
+from braidlog.broker.admission import check_publication
 from braidlog.client import appends, arguments
 from braidlog.client.session import Session
 from braidlog.client.waiting import patience, patiently
@@ -83,7 +84,7 @@ def _command(
     if len(epochs) > limits.PUBLISH_UPLOADS_MAX:
         raise InvalidArgument(f"{len(epochs):,} uploads are too many to publish at once: let writers share some")
     name, number = arguments.writer_and_sequence(writer, sequence)
-    return c.Publish(
+    command = c.Publish(
         log_id,
         published,
         list(epochs),
@@ -93,6 +94,8 @@ def _command(
         number,
         session.next_request(),
     )
+    check_publication(command)  # a service does so again: whoever asks it may be anybody
+    return command
 
 
 def _of_log(log_id: int, uploads: Iterable[Upload]) -> list[Upload]:

@@ -77,7 +77,7 @@ class Space:
 
     def upload(self, command: Upload) -> int:
         """An epoch for one upload."""
-        self.uploads.check_room()
+        self.uploads.check_room(command.log)
         self.newest_epoch += 1
         self.uploads.by_epoch[self.newest_epoch] = Living(command.log, command.now + command.ttl_us)
         return self.newest_epoch

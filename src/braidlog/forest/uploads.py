@@ -28,11 +28,19 @@ class Uploads:
     def __init__(self) -> None:
         self.by_epoch: dict[int, Living] = {}
 
-    def check_room(self) -> None:
-        if len(self.by_epoch) >= limits.UPLOADS_MAX:
+    def check_room(self, log: int) -> None:
+        """There is always room for those who have few: once half of it is taken, no log may have more than is left."""
+        left = limits.UPLOADS_MAX - len(self.by_epoch)
+        if left <= 0:
             raise Unavailable(
                 f"{len(self.by_epoch):,} uploads live, which is as many as there may be: publish or discard some"
             )
+        if left <= limits.UPLOADS_MAX // 2:
+            own = sum(living.log == log for living in self.by_epoch.values())
+            if own >= left:
+                raise Unavailable(
+                    f"{own:,} uploads of this log live, and {left:,} more may in all: publish or discard some first"
+                )
 
     def end(self, log: int, epoch: int) -> None:
         living = self.by_epoch.get(epoch)
