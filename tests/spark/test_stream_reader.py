@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import braidlog
 from braidlog import Braid, Log, limits
-from braidlog.spark import BraidlogFailed
+from braidlog.errors import Gone
+from braidlog.spark import BraidlogFailed, planning
 from braidlog.spark.columns import schema
 from braidlog.spark.options import parse
 from braidlog.spark.stream import StreamReader
@@ -259,6 +260,39 @@ def test_a_promoted_fork_goes_on_as_its_parent_at_the_same_position(orders: Log,
     replayed = query(at=before, log="trial", onForkEnd="continue")
     pinned = json.dumps(replayed.reader.latestOffset(json.loads(before), replayed.limit))
     assert replayed.read(pinned, read) == named("trial", 0, b"a", b"mine")
+
+
+@pytest.mark.parametrize("bounds", [{}, {"maxBytesPerTrigger": "1000"}], ids=["all", "some"])
+@pytest.mark.parametrize("step", [1, 2], ids=["offset", "plan"])
+def test_a_fork_may_be_promoted_between_any_two_steps_of_a_batch(
+    orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, bounds: dict[str, str], step: int
+) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial", promotable=True)
+    fork.append(b"mine")
+    following = query(log="trial", startingOffsets="earliest", onForkEnd="continue", **bounds)
+    following.batch()
+    planned, calls = planning.pages, []
+
+    def pages(log: Log, start: int, stop: int, *, fail: bool) -> Iterator[braidlog.Plan]:
+        calls.append(log)
+        if len(calls) == (step if bounds else 1):
+            fork.promote()
+            eventually(lambda: _has_ended(log), "the reader knows")
+        return planned(log, start, stop, fail=fail)
+
+    monkeypatch.setattr(planning, "pages", pages)
+    assert [found[1:] for found in following.until(2)] == [(0, b"a"), (1, b"mine")]
+    orders.append(b"b")
+    assert following.until(1) == named("orders", 2, b"b")
+
+
+def _has_ended(log: Log) -> bool:
+    try:
+        log.info()
+    except Gone:
+        return True
+    return False
 
 
 def test_new_logs_of_a_pattern_are_read_from_their_start(

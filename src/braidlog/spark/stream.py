@@ -39,6 +39,10 @@ from braidlog.spark.source import BraidPartition, read
 _log = logging.getLogger("braidlog.spark")
 
 
+class _EndedMeanwhile(Exception):
+    """A log that lived a moment ago does no more."""
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Opens the braid when it is first asked something: it travels to executors before that."""
 
@@ -83,7 +87,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             deadline = time.monotonic() + limits.SPARK_IDLE_WAIT_S
             while True:
                 seen = self._braid._session.backend.version
-                found = self._limited(begin, *self._advanced(begin), limit)
+                try:
+                    found = self._limited(begin, *self._advanced(begin), limit)
+                except _EndedMeanwhile:
+                    continue  # the next look finds out how, and whether that matters
                 if found != begin or self._targets is not None or time.monotonic() >= deadline:
                     return found.to_json()
                 self._wait(seen, [at.id for at in begin.logs.values()], deadline - time.monotonic())
@@ -93,9 +100,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         with told():
-            wanted = between(Offset.from_json(start), Offset.from_json(end))
-            ranges = [self._range(name, at, stop) for name, at, stop in wanted]
-            return [BraidPartition(part) for part in planning.partitions(list(filter(None, ranges)), self._options)]
+            wanted = list(between(Offset.from_json(start), Offset.from_json(end)))
+            deadline = time.monotonic() + limits.SPARK_RETRY_S
+            while True:
+                ranges = [self._range(name, at, stop) for name, at, stop in wanted]
+                try:
+                    parts = planning.partitions(list(filter(None, ranges)), self._options)
+                except Gone:  # it ended just now: the next look finds out how, and whether that matters
+                    if time.monotonic() >= deadline:
+                        raise
+                    continue
+                return [BraidPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options, self._schema)
@@ -223,14 +238,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How many records fit into so many bytes, and at least one, so that it goes on."""
         taken = 0
         log, stop = handle(self._braid, at.id, name), at.position + count
-        for plan in planning.pages(log, at.position, stop, fail=self._options.fail_on_data_loss):
-            for part in plan.parts:
-                rows = part.stop - part.start
-                each = max(part.length / (part.row + rows), 1.0)
-                if rows * each > room:
-                    return max(part.start + int(room / each) - at.position, 1)
-                room -= int(rows * each)
-                taken = part.stop - at.position
+        try:
+            for plan in planning.pages(log, at.position, stop, fail=self._options.fail_on_data_loss):
+                for part in plan.parts:
+                    rows = part.stop - part.start
+                    each = max(part.length / (part.row + rows), 1.0)
+                    if rows * each > room:
+                        return max(part.start + int(room / each) - at.position, 1)
+                    room -= int(rows * each)
+                    taken = part.stop - at.position
+        except Gone as error:
+            raise _EndedMeanwhile from error
         return max(taken, min(count, 1))
 
     def _wait(self, seen: int, ids: list[int], seconds: float) -> None:
@@ -276,15 +294,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _range(self, name: str, at: At, stop: int) -> Range | None:
         """What a batch reads of a log; None if that is lost and the options put up with it."""
-        log = handle(self._braid, at.id, name)
-        try:
-            info = self._info(log)
-        except Gone:
-            heir = self._heir(name, at)
-            if heir is None or heir[0] == name:
-                return None
-            log = handle(self._braid, heir[1].id, name)  # the same records, under the name that they were begun with
-            info = self._info(log)
+        log, known_as, standing = handle(self._braid, at.id, name), name, at
+        while True:
+            try:
+                info = self._info(log)
+                break
+            except Gone:
+                heir = self._heir(known_as, standing)
+                if heir is None or heir[0] == known_as:
+                    return None
+                known_as, standing = heir  # which may have been promoted in its turn
+                log = handle(self._braid, standing.id, name)  # the same records, under the name they were begun with
         start = max(at.position, info.start)
         if start > at.position:
             planning.lost(name, at.position, min(start, stop), fail=self._options.fail_on_data_loss)
