@@ -104,8 +104,16 @@ def test_a_fork_can_have_a_checkpoint_which_is_nobody_elses(
     first = run_on_fork(doubled, fork, spark=spark, url=braid.url, checkpoint=mine)
     assert first.rows.count() == 10
     fork.append_many([order("nut", 1), order("nut", 2)])
+
+    def fails_later(records: DataFrame) -> DataFrame:
+        return doubled(records).withColumn("late", f.expr("if(position > 10, raise_error('too far'), 0)"))
+
+    each = {"maxOffsetsPerTrigger": "1"}
+    with pytest.raises(PySparkException, match="too far"):
+        run_on_fork(fails_later, fork, spark=spark, url=braid.url, checkpoint=mine, read_options=each)
     second = run_on_fork(doubled, fork, spark=spark, url=braid.url, checkpoint=mine)
     assert sorted(row.position for row in second.rows.collect()) == [10, 11]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mine")] == ["mine"]
     with pytest.raises(InvalidArgument, match="try"):
         run_on_fork(doubled, other, spark=spark, url=braid.url, checkpoint=mine)
     first.discard()

@@ -67,13 +67,16 @@ def run_on_fork(
     """Run a pipeline over all that a fork holds now, and tell what came of it. `url` is where Spark finds the braid.
 
     With a `checkpoint` the next run on the same fork goes on where this one ended, and is only told what is new.
-    A run that fails has moved it past the batches that were done, whose rows are gone: begin a new one then.
+    A run that fails leaves it as it was: the rows of its batches are gone, and the next one makes them again.
     Raises what the pipeline raised, as Spark tells it; Timeout, with the query stopped, after `timeout` seconds.
     """
     scratch = Path(tempfile.mkdtemp(prefix="braidlog-run-"))
     sink: Log | None = None
+    moving: Path | None = None  # the checkpoint, until the run is done
     try:
-        place = _own_checkpoint(checkpoint, fork) if checkpoint is not None else str(scratch / "checkpoint")
+        if checkpoint is not None:
+            moving = _copied(Path(_own_checkpoint(checkpoint, fork)))
+        place = str(moving or scratch / "checkpoint")
         rows = pipeline(records_of(spark, url, fork.name, starting, read_options))
         if output is None:
             writer = rows.writeStream.outputMode("append").foreachBatch(_parquet_writer(str(scratch / "rows")))
@@ -91,8 +94,12 @@ def run_on_fork(
             positions = range(info.fork_point or 0, info.tail)
             found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=read_options)
         produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, sink, positions)
+        if checkpoint is not None and moving is not None:
+            _move(moving, Path(checkpoint))
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
+        if moving is not None:
+            shutil.rmtree(moving, ignore_errors=True)
         if sink is not None:
             _squash(sink)
         raise
@@ -117,6 +124,21 @@ def _own_checkpoint(checkpoint: str, fork: Log) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         mark.write_text(mine)
     return str(folder.absolute())
+
+
+def _copied(checkpoint: Path) -> Path:
+    """The same beside it, to be moved on in its place."""
+    copy = checkpoint.with_name(f"{checkpoint.name}.{uuid.uuid4().hex[:8]}")
+    shutil.copytree(checkpoint, copy)
+    return copy
+
+
+def _move(copy: Path, checkpoint: Path) -> None:
+    """Put what was moved on in the place of what was not. A crash in between loses how far it got, and no record."""
+    before = copy.with_name(f"{copy.name}.before")
+    checkpoint.rename(before)
+    copy.rename(checkpoint)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def _fork_of(output: Log, fork: Log) -> Log:
