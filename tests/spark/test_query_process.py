@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
@@ -44,7 +45,9 @@ def braid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[braidlog.Braid]:
         orders.append_many(
             [
                 braidlog.Record(
-                    json.dumps({"item": f"i{n % 3}", "n": n, "at": "2026-01-31T12:00:00Z", "in": {"x": n}}).encode(),
+                    json.dumps(
+                        {"item": f"i{n % 3}", "n": n, "moment": "2026-01-31T12:00:00Z", "in": {"x": n}}
+                    ).encode(),
                     key=b"k%d" % (n % 5),
                 )
                 for n in range(600)
@@ -70,7 +73,7 @@ def processes(engine: Spark) -> list[int]:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT item, count(*), sum(n), min(at) FROM rows GROUP BY item ORDER BY item NULLS LAST",
+        "SELECT item, count(*), sum(n), min(moment) FROM rows GROUP BY item ORDER BY item NULLS LAST",
         "SELECT position, key, text, json IS NULL FROM records WHERE position > 597 AND position <> 600 ORDER BY 1",
         "SELECT r._position, _key, n FROM rows r JOIN records ON _position = position WHERE n > 596 ORDER BY 1",
     ],
@@ -131,7 +134,10 @@ def test_what_is_no_query_is_refused(engine: Spark, braid: braidlog.Braid, tmp_p
 
 def test_the_environment_of_the_processes_tells_nothing(engine: Spark, braid: braidlog.Braid) -> None:
     query(engine, braid, "SELECT 1").run()
-    seen = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes(engine)]
+    seen = []
+    for pid in processes(engine):
+        with contextlib.suppress(OSError):  # it has ended
+            seen.append(Path(f"/proc/{pid}/environ").read_bytes())
     assert len(seen) > 2
     assert not any(b"everybody" in environment or b"AWS_" in environment for environment in seen)
 

@@ -135,16 +135,20 @@ def _started(scratch: Path) -> SparkSession:
 
 
 def _answer(spark: SparkSession, checker: Checker, order: dict[str, Any], scratch: Path) -> dict[str, Any]:
-    overdue = threading.Event()
+    done, overdue = threading.Event(), threading.Event()
 
     def end() -> None:
+        if done.wait(order["time_s"]):
+            return
         overdue.set()
-        with contextlib.suppress(Py4JError):
-            spark.sparkContext.cancelAllJobs()
+        while True:  # a query may have several jobs, one after the other
+            with contextlib.suppress(Py4JError):
+                spark.sparkContext.cancelAllJobs()
+            if done.wait(limits.SQL_SPARK_LOOK_S):
+                return
 
-    timer = threading.Timer(order["time_s"], end)
-    timer.daemon = True
-    timer.start()
+    ending = threading.Thread(target=end, daemon=True)
+    ending.start()
     try:
         with _token_file(order, scratch) as token_file:
             return _carried_out(spark, checker, order, token_file)
@@ -155,7 +159,8 @@ def _answer(spark: SparkSession, checker: Checker, order: dict[str, Any], scratc
             return {"error": "time", "message": f"the query was ended after {order['time_s']:g} s"}
         return {"error": "query", "message": f"Spark: {_words(error)}"}
     finally:
-        timer.cancel()
+        done.set()
+        ending.join()  # or it would end the next one
 
 
 @contextlib.contextmanager
