@@ -35,7 +35,7 @@ else:
         def name(cls) -> str:
             return "braidlog"
 
-        def schema(self) -> StructType:
+        def schema(self) -> StructType | str:
             return self._source.schema()
 
         def reader(self, schema: StructType) -> DataSourceReader:

@@ -58,6 +58,28 @@ def test_json_becomes_a_struct_and_the_rest_stays(orders: Log, df: DataFrame, lo
         json_values(df, schema, mode="lenient")  # type: ignore[arg-type]
 
 
+def test_the_source_takes_values_apart_if_it_is_told_how(
+    spark: SparkSession, orders: Log, directory: str, checkpoint: str
+) -> None:
+    orders.append_many([b'{"id": 7, "item": "tea"}', b'{"id": "many"}', b"not json"])
+    orders.append(stream_of(pa.table({"id": [1, 2]})))
+    schema = "id long, `item` string"
+    found = spark.read.format("braidlog").options(url=directory, log="orders", valueSchema=schema).load()
+    assert found.columns == ["position", "timestamp", "key", "value", "log"]
+    assert [(row.position, row.value and tuple(row.value)) for row in found.select("position", "value").collect()] == [
+        (0, (7, "tea")),
+        (1, None),
+        (2, None),
+        (3, None),
+    ]
+    options = {"url": directory, "log": "orders", "valueSchema": "id long", "valueFormat": "arrow"}
+    stream = spark.readStream.format("braidlog").options(**options, startingOffsets="earliest").load()
+    writer = stream.writeStream.format("memory").queryName("taken_apart").option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    ids = spark.table("taken_apart").orderBy("position").selectExpr("value.id AS ids").collect()
+    assert [row.ids for row in ids] == [None, None, None, [1, 2]]
+
+
 def stream_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

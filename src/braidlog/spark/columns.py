@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 from braidlog import Plan, bulk
 from braidlog.errors import InvalidArgument
 from braidlog.spark import planning
-from braidlog.spark.options import Place
+from braidlog.spark.decoding import decoded
+from braidlog.spark.options import Place, ValueFormat
 from braidlog.spark.partitioning import Slice, slices_of
 from braidlog.spark.sessions import handle, reach
 
@@ -41,8 +42,17 @@ def schema(*, headers: bool) -> StructType:
     return StructType([StructField(name, kind) for name, kind in _TYPES.items() if headers or name != "headers"])
 
 
-def check(wanted: StructType) -> None:
-    """InvalidArgument if a schema that a user gave has columns that there are not, or none: Arrow has no rows then."""
+def schema_with(value_schema: str, value_format: ValueFormat, *, headers: bool) -> str:
+    """The same with values taken apart, as DDL: only Spark can read that."""
+    value = f"struct<{value_schema}>"
+    kinds = {name: kind.simpleString() for name, kind in _TYPES.items() if headers or name != "headers"}
+    kinds["value"] = f"array<{value}>" if value_format == "arrow" else value
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+
+
+def check(wanted: StructType, value_format: ValueFormat | None = None) -> None:
+    """InvalidArgument if a schema that a user gave has columns that there are not, or none: Arrow has no rows then.
+    With a format, values are taken apart."""
     if not wanted.fields:
         raise InvalidArgument(f"name at least one column in the schema: there are {', '.join(_TYPES)}")
     for field in wanted.fields:
@@ -52,14 +62,26 @@ def check(wanted: StructType) -> None:
                 f"there is no column {field.name!r}: the columns are {', '.join(_TYPES)}; to take values apart use "
                 "braidlog.spark.json_values"
             )
-        if field.dataType.simpleString() != kind.simpleString():
+        if field.name.lower() == "value" and value_format is not None:
+            _check_value(field.dataType, value_format)
+        elif field.dataType.simpleString() != kind.simpleString():
             raise InvalidArgument(
                 f"column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}: cast it "
                 "afterwards"
             )
 
 
-def batches(partition: bytes, place: Place, wanted: StructType, *, fail: bool) -> Iterator[pa.RecordBatch]:
+def _check_value(kind: DataType, value_format: ValueFormat) -> None:
+    inner = kind.elementType if value_format == "arrow" and isinstance(kind, ArrayType) else kind
+    right = isinstance(inner, StructType) and (value_format == "json" or inner is not kind)
+    if not right:
+        shape = "array<struct<...>>" if value_format == "arrow" else "struct<...>"
+        raise InvalidArgument(f"column 'value' is {shape} with valueFormat={value_format}, not {kind.simpleString()}")
+
+
+def batches(
+    partition: bytes, place: Place, wanted: StructType, *, fail: bool, value_format: ValueFormat | None = None
+) -> Iterator[pa.RecordBatch]:
     """What a task reads, in the columns that are wanted: nothing else is decoded or handed on."""
     names = [name.lower() for name in wanted.fieldNames()]
     stored = [name for name in dict.fromkeys(names) if name != "log"] or ["position"]
@@ -71,7 +93,8 @@ def batches(partition: bytes, place: Place, wanted: StructType, *, fail: bool) -
                 yield from planning.pages(handle(braid, part.log_id, part.log), start, stop, fail=fail)
 
         for batch in bulk.read_parts(part.objects, part.plan_parts, stored, replan=replan):
-            yield pa.RecordBatch.from_arrays(
-                [pa.repeat(part.log, batch.num_rows) if name == "log" else batch.column(name) for name in names],
-                schema=shape,
-            )
+            found = [pa.repeat(part.log, batch.num_rows) if name == "log" else batch.column(name) for name in names]
+            if value_format is not None and "value" in names:
+                at = names.index("value")
+                found[at] = decoded(found[at], shape.field(at).type, value_format)
+            yield pa.RecordBatch.from_arrays(found, schema=shape)

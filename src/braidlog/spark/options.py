@@ -40,6 +40,8 @@ _KNOWN: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "onForkEnd",
+    "valueSchema",
+    "valueFormat",
     "tokenFile",
     "tlsCa",
     "timeout",
@@ -47,6 +49,7 @@ _KNOWN: Final = (
 _SECRETS: Final = ("token", "password", "secret")
 
 OnForkEnd: TypeAlias = Literal["fail", "continue"]
+ValueFormat: TypeAlias = Literal["json", "arrow"]
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,23 @@ class SourceOptions:
     fail_on_data_loss: bool
     include_headers: bool
     on_fork_end: OnForkEnd
+    value_schema: str | None  # as DDL
+    value_format: ValueFormat
+
+    @property
+    def format_of_values(self) -> ValueFormat | None:
+        """How values are taken apart; None if they stay as they are."""
+        return None if self.value_schema is None else self.value_format
 
 
 def parse(options: Mapping[str, str], environment: Mapping[str, str]) -> SourceOptions:
     """InvalidArgument says which option is wrong, and what would be right."""
     given = Given(options, _KNOWN)
+    value_schema = given.text("valueSchema")
+    if value_schema is None and given.text("valueFormat") is not None:
+        raise InvalidArgument(
+            'valueFormat says how valueSchema is read: give that too, like "item string, amount long"'
+        )
     return SourceOptions(
         place=place(given, environment),
         selection=_selection(given),
@@ -128,6 +143,8 @@ def parse(options: Mapping[str, str], environment: Mapping[str, str]) -> SourceO
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=False),
         on_fork_end="continue" if given.choice("onForkEnd", "fail", "continue") == "continue" else "fail",
+        value_schema=value_schema,
+        value_format="arrow" if given.choice("valueFormat", "json", "arrow") == "arrow" else "json",
     )
 
 

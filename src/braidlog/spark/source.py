@@ -40,19 +40,22 @@ class BraidDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         with told():
-            return columns.schema(headers=parse(self._given, os.environ).include_headers)
+            options = parse(self._given, os.environ)
+            if options.value_schema is None:
+                return columns.schema(headers=options.include_headers)
+            return columns.schema_with(options.value_schema, options.value_format, headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with told():
-            return BatchReader(self._options(), _checked(schema))
+            return BatchReader(*self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from braidlog.spark.stream import StreamReader
 
         with told():
-            return StreamReader(self._options(), _checked(schema))
+            return StreamReader(*self._checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from braidlog.spark import sink
@@ -66,14 +69,10 @@ class BraidDataSource(DataSource):
         with told():
             return sink.stream_writer(self._given, schema, overwrite)
 
-    def _options(self) -> SourceOptions:
+    def _checked(self, schema: StructType) -> tuple[SourceOptions, StructType]:
         found = parse(self._given, os.environ)
-        return dataclasses.replace(found, place=settled(found.place))
-
-
-def _checked(schema: StructType) -> StructType:
-    columns.check(schema)
-    return schema
+        columns.check(schema, found.format_of_values)
+        return dataclasses.replace(found, place=settled(found.place)), schema
 
 
 class BatchReader(DataSourceReader):
@@ -109,4 +108,10 @@ def read(partition: InputPartition, options: SourceOptions, schema: StructType) 
     """What a task does. Spark makes up an empty partition where there is none."""
     with told():
         if partition.value is not None:
-            yield from columns.batches(partition.value, options.place, schema, fail=options.fail_on_data_loss)
+            yield from columns.batches(
+                partition.value,
+                options.place,
+                schema,
+                fail=options.fail_on_data_loss,
+                value_format=options.format_of_values,
+            )

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from braidlog.spark.decoding import NOT_ARROW, batches_in
 from braidlog.spark.errors import BraidlogFailed
 
 Mode = Literal["permissive", "failfast", "dropmalformed"]
@@ -76,12 +77,8 @@ def _batches(value: pa.Scalar, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
     if data is None:
         return
     try:
-        with pa.ipc.open_stream(data) as stream:
-            for batch in stream:
-                batch.validate(full=True)  # whoever wrote it may have it point anywhere in memory
-                columns = [batch.column(field.name).cast(field.type) for field in shape]
-                yield pa.RecordBatch.from_arrays(columns, schema=shape)
-    except (pa.ArrowException, KeyError, OSError) as error:
+        yield from batches_in(data, shape)
+    except NOT_ARROW as error:
         raise BraidlogFailed(
             f"a value is not an Arrow IPC stream with the columns {', '.join(shape.names)}: {error}"
         ) from None

@@ -1,0 +1,115 @@
+"""PURE: values taken apart while they are read, a batch at a time: JSON objects, or Arrow IPC streams.
+
+A value that is not what was asked for becomes null, and the others are none the worse for it. JSON is parsed by Arrow,
+many values at once. Where one of them stops it, the batch is cut in two until that one is alone.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from braidlog.spark.options import ValueFormat
+
+NOT_ARROW: Final = (pa.ArrowException, KeyError, OSError)
+
+# One object stands between these, so that what stands before a line's end is whole: no value goes on in the next.
+_OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
+
+
+def decoded(values: pa.Array, kind: pa.DataType, form: ValueFormat) -> pa.Array:
+    """A column of binary values, as one of `kind`."""
+    return _json(values, kind) if form == "json" else _arrow(values, kind)
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _json(values: pa.Array, kind: pa.StructType) -> pa.Array:
+    if not len(values):
+        return pa.array([], kind)
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:  # some of them are no text
+        return _halved(values, kind)
+    whole = pc.fill_null(pc.match_substring_regex(texts, _OBJECT), False)
+    objects = pc.replace_substring_regex(pc.filter(texts, whole), r"[\r\n]", " ")
+    if not len(objects):
+        return pa.nulls(len(values), kind)
+    parsed = _parsed(objects, kind)
+    if parsed is None:
+        return _halved(values, kind)
+    if len(parsed) == len(values):
+        return parsed
+    places = pc.if_else(whole, pc.subtract(pc.cumulative_sum(whole.cast(pa.int64())), 1), None)
+    return parsed.take(places)
+
+
+def _halved(values: pa.Array, kind: pa.StructType) -> pa.Array:
+    if len(values) == 1:
+        return pa.nulls(1, kind)
+    middle = len(values) // 2
+    return pa.concat_arrays([_json(values[:middle], kind), _json(values[middle:], kind)])
+
+
+def _parsed(objects: pa.Array, kind: pa.StructType) -> pa.Array | None:
+    """None if one of them is not what it should be. A value with two objects in it would show in their number."""
+    lines = pc.binary_join(pa.ListArray.from_arrays([0, len(objects)], objects), "\n")[0].as_buffer()
+    try:
+        table = pyarrow.json.read_json(
+            io.BytesIO(lines),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"
+            ),
+        ).combine_chunks()
+    except (pa.ArrowException, OverflowError):
+        return None
+    if table.num_rows != len(objects):
+        return None
+    columns = [pa.concat_arrays(table.column(field.name).chunks).cast(field.type) for field in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+# --- Arrow ---------------------------------------------------------------------------------------------------------
+
+
+def _arrow(values: pa.Array, kind: pa.ListType) -> pa.Array:
+    """The rows of each value, as a list: Arrow has them in columns, and they stay in those."""
+    shape = kind.value_type
+    found: list[pa.Array] = []
+    ends: list[int | None] = [0]
+    size = 0
+    for value in values:
+        rows = None if value.as_buffer() is None else _rows_of(value.as_buffer(), shape)
+        if rows is None:
+            ends[-1] = None  # which says that the list that begins here is null
+        else:
+            found.append(rows)
+            size += len(rows)
+        ends.append(size)
+    inside = pa.concat_arrays(found) if found else pa.array([], shape)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), inside).cast(kind)
+
+
+def _rows_of(data: pa.Buffer, shape: pa.StructType) -> pa.Array | None:
+    """The rows of an IPC stream; None if it is none, or has other columns."""
+    try:
+        rows = [batch.to_struct_array() for batch in batches_in(data, pa.schema(list(shape)))]
+    except NOT_ARROW:
+        return None
+    return pa.concat_arrays(rows) if rows else pa.array([], shape)
+
+
+def batches_in(data: pa.Buffer, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What an IPC stream holds, in the columns of `shape`. NOT_ARROW if it is none, or has other ones."""
+    with pa.ipc.open_stream(data) as stream:
+        for batch in stream:
+            batch.validate(full=True)  # whoever wrote it may have it point anywhere in memory
+            columns = [batch.column(field.name).cast(field.type) for field in shape]
+            yield pa.RecordBatch.from_arrays(columns, schema=shape)

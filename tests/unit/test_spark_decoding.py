@@ -1,0 +1,105 @@
+"""Values that are taken apart while they are read: each by itself, whatever stands beside it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braidlog.spark.decoding import decoded
+
+ORDER = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("item", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("in", pa.struct([("x", pa.float64())])),
+        ("few", pa.list_(pa.int64())),
+    ]
+)
+RIGHT: dict[bytes, dict[str, Any]] = {
+    b'{"id": 1, "item": "tea", "in": {"x": 1}, "few": [1, 2], "more": {}}': {
+        "id": 1,
+        "item": "tea",
+        "in": {"x": 1.0},
+        "few": [1, 2],
+    },
+    b' {"id":\n4}\r\n': {"id": 4},
+    b"{}": {},
+    b'{"id": null}': {"id": None},
+    b'{"item": "a\\nb\\u00e9}{"}': {"item": "a\nbé}{"},
+}
+WRONG = [
+    *(b"", b" ", b"tea", b"[1]", b"\xff", b"null", b'{"id": "x"}', b'{"id": 1.5}', b'{"in": 5}', b'{"item": 5}'),
+    *(b'{"id": 5', b'"id": 5}', b'{"item": "}', b'{"}', b'{"in": {"x": 1}', b'{"id": 1}}', b"{", b"}"),
+    *(b'{"id": 2}{"id": 3}', b'{"id": 2}\n{"id": 3}', b'{"id": 2} {', b'{"item": "\xff"}'),
+]
+
+
+def as_rows(values: list[bytes | None]) -> list[Any]:
+    found = decoded(pa.array(values, pa.binary()), ORDER, "json")
+    found.validate(full=True)
+    rows: list[Any] = found.to_pylist()
+    return rows
+
+
+def expected(value: bytes | None) -> dict[str, Any] | None:
+    return None if value not in RIGHT else dict.fromkeys(field.name for field in ORDER) | RIGHT[value]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([None, *RIGHT, *WRONG]), max_size=12))
+def test_a_value_is_what_it_is_whatever_stands_beside_it(values: list[bytes | None]) -> None:
+    assert as_rows(values) == [expected(value) for value in values]
+
+
+def test_times_are_moments() -> None:
+    found = as_rows([b'{"at": "2026-01-31T12:00:00.5+02:00"}', b'{"at": "2026-01-31T10:00:00.5"}', b'{"at": "soon"}'])
+    assert found[0]["at"] == found[1]["at"]
+    assert found[0]["at"].isoformat() == "2026-01-31T10:00:00.500000+00:00"
+    assert found[2] is None
+
+
+def test_many_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = pa.json.read_json
+    calls: list[int] = []
+
+    def counted(*args: Any, **kwargs: Any) -> pa.Table:
+        calls.append(1)
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(pa.json, "read_json", counted)
+    values = [json.dumps({"id": n}).encode() for n in range(10_000)]
+    values[777] = b'{"id": "many"}'
+    found = as_rows(list(values))
+    assert [row and row["id"] for row in found] == [None if n == 777 else n for n in range(10_000)]
+    assert len(calls) < 40
+
+
+def stream_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def test_arrow_becomes_lists_of_rows() -> None:
+    values = [
+        stream_of(pa.table({"id": pa.array([1, 2], pa.int32()), "more": [3, 4]})),
+        b"no arrow",
+        None,
+        stream_of(pa.table({"id": pa.array([], pa.int64())})),
+        stream_of(pa.table({"other": [1]})),
+        stream_of(pa.table({"id": ["x"]})),
+        stream_of(pa.table({"id": [3]})),
+    ]
+    kind = pa.list_(pa.struct([("id", pa.int64())]))
+    found = decoded(pa.array(values, pa.binary()), kind, "arrow")
+    found.validate(full=True)
+    assert found.to_pylist() == [[{"id": 1}, {"id": 2}], None, None, [], None, None, [{"id": 3}]]
+    assert decoded(pa.array([], pa.binary()), kind, "arrow").to_pylist() == []
