@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +15,33 @@ import braidlog
 from apps.pipelines import linearizability_audit, space_audit
 from braidlog import bulk
 from braidlog.errors import InvalidArgument
-from braidlog.testing.cluster import Cluster
 from braidlog.testing.linearizability import check, export, imported, load
-from tests.faults.test_service_kills import play
+from braidlog.testing.seaweed import Seaweed
+from tests.faults.torture import Torture
 from tests.spark.conftest import eventually
 from tests.spark.planted import LIES, Story, relabelled
 
 
-def test_a_cluster_whose_processes_were_killed_told_nothing_that_cannot_be(
-    spark: SparkSession, directory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_tormented_cluster_told_nothing_that_cannot_be_and_its_store_holds_what_logs_lead_to(
+    spark: SparkSession, s3: Seaweed, directory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Cluster.start(tmp_path / "cluster", brokers=2) as cluster:
-        play(cluster, 1, 4, 3, tmp_path)
-        with braidlog.open(cluster.url) as braid:
-            (stored,) = {part.object for part in _with_an_object(braid).plan().parts}
-        space = space_audit.look(cluster.url)
+    (tmp_path / "cluster").mkdir()
+    with contextlib.closing(Torture(tmp_path / "cluster", s3)) as torture:
+        torture.play(1, tmp_path, clients=4, deeds=5, store_down_s=0.5)
+        url = torture.cluster.url
+        with braidlog.open(url) as braid:
+            (stored,) = {str(part.object) for part in _with_an_object(braid).plan().parts}
+            store = space_audit._store_of(braid)
+        space = space_audit.look(url)
         assert stored in {run[3] for run in space.runs} & {one[0] for one in space.stored}
         assert {row.problem for row in space_audit.audit(*space.frames(spark)).collect()} <= {"unreached"}
-    history = load(tmp_path / "history.jsonl")
+        store.delete(stored)
+        store.close()
+        found = {object: problem for object, problem in problems(spark, url).items() if problem[0] != "unreached"}
+        assert found == {stored: ("missing", ["large"])}
+    history = load(tmp_path / "history-1.jsonl")
     assert len(history) > 50
-    linearizability_audit.main(["--url", directory, "--file", str(tmp_path / "history.jsonl")])
+    linearizability_audit.main(["--url", directory, "--file", str(tmp_path / "history-1.jsonl")])
     assert capsys.readouterr().out.endswith("0 violations\n")
     with braidlog.open(directory) as braid:
         assert list(imported(braid.log("history").read(0))) == history

@@ -65,6 +65,13 @@ def test_a_service_with_tls_and_a_token(spark: SparkSession, service: Site, tmp_
         finally:
             query.stop()
         assert values(spark.table("served")) == [b"a", b"b", b"c", b"d"]
+        rows = spark.createDataFrame([(b"e",), (b"f",)], "value binary").coalesce(1)
+        with pytest.raises(PySparkException, match="NotPermitted"):
+            rows.write.format("braidlog").mode("append").options(**options).save()
+        (tmp_path / "writer").write_text(service.token("writer", "append:orders", "read:orders"))
+        permitted = reach | {"tokenFile": str(tmp_path / "writer")}
+        rows.write.format("braidlog").mode("append").options(**permitted).save()
+        assert [record.value for record in orders.read(4)] == [b"e", b"f"]
     with pytest.raises(PySparkException, match="NotPermitted") as caught:
         spark.read.format("braidlog").options(**reach, tokenFile=str(tmp_path / "wrong")).load().count()
     assert "x" * 40 not in str(caught.value)
@@ -90,6 +97,11 @@ stream = spark.readStream.format("braidlog").options(url=url, log="orders", star
 query = stream.writeStream.format("memory").queryName("seen").option("checkpointLocation", checkpoint)
 query.trigger(availableNow=True).start().awaitTermination()
 print("streamed", spark.table("seen").count(), flush=True)
+sink = {{"url": url, "log": "copy", "createLog": "true"}}
+source.load().select("key", "value").write.format("braidlog").mode("append").options(**sink).save()
+writer = stream.select("value").writeStream.format("braidlog").options(**sink, checkpointLocation=checkpoint + "-copy")
+writer.trigger(availableNow=True).start().awaitTermination()
+print("wrote", spark.read.format("braidlog").options(url=url, log="copy").load().count(), flush=True)
 try:
     spark.read.format("braidlog").options(url=url, log="nobody").load().count()
 except Exception as error:
@@ -99,7 +111,7 @@ spark.stop()
 
 
 def run(how: str, environment: dict[str, str], folder: Path) -> None:
-    """Batch, stream and an error in a Spark of its own."""
+    """Batch, stream, both as sinks, and an error in a Spark of its own."""
     with braidlog.open(folder / "logs.braid") as braid:
         braid.create("orders").append_many([b"%d" % n for n in range(100)])
     script = folder / "script.py"
@@ -115,7 +127,9 @@ def run(how: str, environment: dict[str, str], folder: Path) -> None:
         timeout=STARTED_S,
         check=False,
     )
-    assert done.stdout.splitlines() == ["read 4950", "streamed 100", "told True"], done.stdout + done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["read 4950", "streamed 100", "wrote 200", "told True"], (
+        done.stdout + done.stderr[-3000:]
+    )
 
 
 def test_executors_that_are_processes_of_their_own(spark_environment: dict[str, str], tmp_path: Path) -> None:
