@@ -27,7 +27,7 @@ def test_a_tormented_cluster_told_nothing_that_cannot_be_and_its_store_holds_wha
 ) -> None:
     (tmp_path / "cluster").mkdir()
     with contextlib.closing(Torture(tmp_path / "cluster", s3)) as torture:
-        torture.play(1, tmp_path, clients=4, deeds=5, store_down_s=0.5)
+        torture.play(1, tmp_path, clients=2, deeds=5, store_down_s=0.2)
         url = torture.cluster.url
         with braidlog.open(url) as braid:
             (stored,) = {str(part.object) for part in _with_an_object(braid).plan().parts}
