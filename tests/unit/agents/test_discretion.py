@@ -19,7 +19,7 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nq1w2e3r4\n-----END RS
 @pytest.mark.parametrize(
     ("text", "secret"),
     [
-        (f"use {(token := new_token())} please", token),
+        pytest.param(f"use {(token := new_token())} please", token, id="a token"),
         ("Authorization: Bearer abcdefghijkl please", "abcdefghijkl"),
         ("authorization: Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
         ('curl -H "Authorization: Token s3cr3t" please', "s3cr3t"),
