@@ -5,14 +5,20 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SIM_MINUTES ?= 10
 
-.PHONY: run test lint soak torture bench clean
+.PHONY: run test test-most test-spark lint soak torture bench clean
 
 run: $(READY)
 	$(BIN)/braid demo
 
-# Spark's tests share one session, and so they run in one process, after the others.
+# Spark's tests share one session, and so they run in one process, beside the others: each leaves time to the other.
+# What either prints is shown when it has ended.
 test: lint
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-most test-spark
+
+test-most: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" --ignore tests/spark
+
+test-spark: $(READY)
 	$(BIN)/python -m pytest -m "not soak" tests/spark
 
 lint: $(READY)

@@ -144,6 +144,7 @@ def test_next_to_a_writer_it_examines_what_is_durable(tmp_path: Path) -> None:
 def test_next_to_a_busy_writer_nothing_is_held_against_it(tmp_path: Path) -> None:
     with braidlog.open(tmp_path) as braid:
         log = braid.create("orders")
+        log.append(b"the first")
         enough = threading.Event()
 
         def write() -> None:
