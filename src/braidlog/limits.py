@@ -348,6 +348,7 @@ SQL_SPARK_ERROR_CHARS_MAX: Final = 1_500
 
 # What agents are told, and may ask for, through `braid mcp`.
 MCP_CALL_S: Final = 30.0  # that a tool may take
+MCP_TURN_S: Final = 10.0  # that an append waits for another to the same fork, and a fork of an agent for another
 MCP_LONG_CALL_S: Final = 600.0  # that one may take which runs a query or validators, with their own limits inside
 MCP_THREADS_MAX: Final = 32  # calls that are carried out side by side
 MCP_SLOW_THREADS_MAX: Final = 4  # of them, those that run a query or validators; others wait

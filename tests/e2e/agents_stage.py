@@ -77,6 +77,27 @@ def paused(
     return braidlog.Braid(cast(Backend, backend), braid.url, read_only=False, clock=clock), backend
 
 
+class Meanwhile:
+    """A backend at which something happens right before the first call of one kind."""
+
+    def __init__(self, backend: Backend, before: str, happens: Callable[[], object]) -> None:
+        self._backend = backend
+        self._before: str | None = before
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._before:
+            self._before = None
+            self._happens()
+        return getattr(self._backend, name)
+
+
+def interrupted(braid: braidlog.Braid, clock: Clock, before: str, happens: Callable[[], object]) -> braidlog.Braid:
+    """The same logs, for a process that is overtaken by others there."""
+    backend = Meanwhile(braid._session.backend, before, happens)
+    return braidlog.Braid(cast(Backend, backend), braid.url, read_only=False, clock=clock)
+
+
 def dying(braid: braidlog.Braid, clock: Clock, changes: int, *, after: bool) -> tuple[braidlog.Braid, Dying]:
     """The same logs, for a process that does not live long."""
     backend = Dying(braid._session.backend, changes, after=after)

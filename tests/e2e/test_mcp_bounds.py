@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -13,14 +13,14 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 import braidlog
 from braidlog import limits
-from braidlog.agents import AGENT_LABEL
+from braidlog.agents import AGENT_LABEL, audit, discretion
 from braidlog.client.backend import Backend
 from braidlog.embedded.clock import SystemClock
-from braidlog.errors import ConditionFailed, Gone, Unavailable
+from braidlog.errors import ConditionFailed, Gone, Timeout, Unavailable
 from braidlog.mcp.house import Caller, House, OnlyCaller, Work
 from braidlog.mcp.models import RecordIn
 from braidlog.mcp.proposing import propose_promotion
-from braidlog.mcp.working import append_records
+from braidlog.mcp.working import append_records, create_fork
 from tests.e2e.agent_clients import DEADLINE_S, Agent, agent_in, house_of, with_agent
 from tests.e2e.agents_stage import paused
 
@@ -78,6 +78,83 @@ def test_the_bytes_of_a_fork_hold_when_two_write_on_it_at_once(braid: braidlog.B
     assert outcomes[0] == "ok"
     assert "do not fit" in outcomes[1]
     assert fork.info().own_bytes == 300
+
+
+def test_what_is_refused_for_its_size_is_not_sent(braid: braidlog.Braid) -> None:
+    sent: list[int] = []
+
+    class Weighing:
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(braid._session.backend, name)
+            return weighed(found) if name in ("append", "submit") else found
+
+    def weighed(append: Any) -> Any:
+        def weigh(command: Any, batch: Any, *rest: Any) -> Any:
+            sent.append(batch.size)
+            return append(command, batch, *rest)
+
+        return weigh
+
+    fork = braid.log("orders").cfork("orders.tester.x", labels={AGENT_LABEL: "tester"})
+    house = house_of(braid, policy="default.fork_bytes = 9000")
+    work = Work(
+        house,
+        Caller("tester", braidlog.Braid(cast(Backend, Weighing()), braid.url, read_only=False)),
+        lambda _: None,
+    )
+    with pytest.raises(ConditionFailed, match="do not fit"):
+        append_records(work, fork.name, [RecordIn(value="x" * 9001)], request_key="k")
+    assert sent == [0]  # the question whether it was done before
+    two = [RecordIn(value="x"), RecordIn(value="y")]
+    for _ in range(2):
+        done = append_records(work, fork.name, two, request_key="k")
+        assert (done.first, done.count) == (100, 2)
+    assert fork.info().own == 2
+
+
+def test_what_nobody_waits_for_is_not_done_later(braid: braidlog.Braid) -> None:
+    fork = braid.log("orders").cfork("orders.tester.x", labels={AGENT_LABEL: "tester"})
+    work = Work(house_of(braid), Caller("tester", braid), lambda _: None)
+    work.end()
+    with pytest.raises(Timeout, match="nobody waits"):
+        append_records(work, fork.name, [RecordIn(value="late")])
+    with pytest.raises(Timeout, match="nobody waits"):
+        create_fork(work, "orders", name="late")
+    assert fork.info().own == 0
+    assert "orders.tester.late" not in braid
+
+
+def test_nobody_waits_for_a_turn_for_ever(braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MCP_TURN_S", 0.01)
+    fork = braid.log("orders").cfork("orders.tester.x", labels={AGENT_LABEL: "tester"})
+    house = house_of(braid)
+    work = Work(house, Caller("tester", braid), lambda _: None)
+    with house.budgets.writing(fork), pytest.raises(Unavailable, match="another append to 'orders.tester.x'"):
+        append_records(work, fork.name, [RecordIn(value="x")])
+    with house.budgets.making("tester"), pytest.raises(Unavailable, match="another fork of 'tester'"):
+        create_fork(work, "orders")
+    append_records(work, fork.name, [RecordIn(value="x")])
+    assert fork.info().own == 1
+
+
+def test_arguments_are_looked_through_beside_the_loop(braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many of them it takes a while, and everybody else would wait."""
+    threads: list[threading.Thread] = []
+
+    def told_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return discretion.told_of(arguments)
+
+    monkeypatch.setattr(audit, "told_of", told_of)
+
+    async def work(agent: Agent) -> None:
+        await agent.call("search_records", log="orders", contains="7")
+
+    with_agent(braid, work)
+    assert threads
+    assert threading.main_thread() not in threads
+    [entry] = audit.Audit(braid).read()
+    assert entry.arguments == {"log": "orders", "contains": "7"}
 
 
 def test_a_fork_that_was_made_anew_under_the_name_of_another_is_not_proposed(braid: braidlog.Braid) -> None:

@@ -49,9 +49,10 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Call:
     """A call that goes on, entered when it ends: how long it took and, if it raised, with what."""
 
-    def __init__(self, audit: Audit, entry: Entry, *, changes: bool) -> None:
+    def __init__(self, audit: Audit, entry: Entry, arguments: Mapping[str, Any], *, changes: bool) -> None:
         self._audit = audit
         self._entry = entry
+        self._arguments = arguments  # looked through when it is entered: that takes a while if there are many
         self._changes = changes
         self._began = time.monotonic()
         self.log = entry.log
@@ -71,6 +72,7 @@ class Call:
         done = structs.replace(
             self._entry,
             outcome="ok" if kind is None else kind.__name__,
+            arguments=told_of(self._arguments),
             message="" if error is None else told(str(error)),
             result=told(self.result),
             log=self.log,
@@ -100,10 +102,9 @@ class Audit:
             agent=told(agent),
             tool=told(tool),
             outcome="",
-            arguments=told_of(arguments),
             log=log,
         )
-        return Call(self, entry, changes=changes)
+        return Call(self, entry, arguments, changes=changes)
 
     def write(self, entry: Entry, *, wait: bool = True) -> None:
         """Append an entry. With `wait` it is durable on return."""

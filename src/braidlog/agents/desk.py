@@ -33,6 +33,7 @@ from braidlog.agents.idling import Idle
 from braidlog.agents.ledger import Ledger
 from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL
 from braidlog.agents.policy import Policy, Rule
+from braidlog.agents.promoting import parent_of
 from braidlog.agents.proposals import Excerpt, Proposal, State, Summary, shown
 from braidlog.agents.running import Access, Runner, Stop, run
 from braidlog.client.endings import ending_of, handle_of
@@ -126,6 +127,7 @@ class Desk:
         info = fork.info()
         if info.kind != "cfork" or info.parent is None:
             raise InvalidArgument(f"{fork.name!r} is no cFork: only those can be proposed")
+        parent = parent_of(fork, info)
         rule = self.policy.rule(info.parent)
         self._check(info, rule)
         diff = fork.diff()
@@ -150,7 +152,7 @@ class Desk:
             fork=info.name,
             fork_id=info.id,
             parent=info.parent,
-            parent_id=fork.lineage()[1].id,
+            parent_id=parent.id,
             agent=agent,
             title=title,
             note=note,

@@ -20,7 +20,7 @@ _FORMS: Final = re.compile(
     r"braid_[A-Za-z0-9_-]{8,}"
     r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)"
     r"|(?i:\bbearer)\s+[A-Za-z0-9._~+/=-]{8,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON web token
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON web token
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[opsur]_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}"
 )
 _HEADER: Final = re.compile(r"""(authorization\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?)[^\r\n"'\\]+""", re.IGNORECASE)

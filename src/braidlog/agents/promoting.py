@@ -12,6 +12,7 @@ from braidlog.agents.running import Access, Bounds, Job, Stop, run
 from braidlog.agents.verdict import Finding
 from braidlog.client.endings import handle_of
 from braidlog.errors import ConditionFailed, InvalidArgument, NotPromotable
+from braidlog.facts import Ancestor
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,18 @@ def check_fork(info: Info) -> None:
     """InvalidArgument for a root, which differs from nothing."""
     if info.fork_point is None:
         raise InvalidArgument(f"{info.name!r} is a root: only what is on a fork can be validated")
+
+
+def parent_of(fork: Log, info: Info) -> Ancestor:
+    """What a fork is to be promoted into, by name and number: if that is promoted itself later, the fork has another
+    parent, which nobody has looked at. ConditionFailed if that happened since `info` was told."""
+    above = fork.lineage()[1]
+    if above.name != info.parent:
+        raise ConditionFailed(
+            f"{info.parent!r} was promoted just now, so {fork.name!r} has another parent: begin again if it is meant "
+            "for that one"
+        )
+    return above
 
 
 def validate(
@@ -87,6 +100,7 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
     info = found.info()
     if info.parent is None or not info.promotable:
         raise NotPromotable(f"{found.name!r} cannot be promoted: fork with promotable=True")
+    parent = handle_of(braid, parent_of(found, info).id, info.parent)
     checks = Checks(braid, access=access)
     if not checks.required(info.parent, named):
         raise ConditionFailed(
@@ -94,7 +108,6 @@ def promote(fork: Log | str, *, braid: Braid, access: Access | None = None, name
         )
     if why := hidden(info):
         raise ConditionFailed(why)
-    parent = handle_of(braid, found.lineage()[1].id, info.parent)
     findings = checks.findings(found, info.parent, named)
     passed = all(finding.passed for finding in findings)
     if passed and (why := hidden(found.info())):

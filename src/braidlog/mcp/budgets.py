@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from braidlog import Info, Log, limits
 from braidlog.agents.policy import Rule
-from braidlog.errors import ConditionFailed
+from braidlog.errors import ConditionFailed, Unavailable
 
 
 class Budgets:
@@ -57,7 +57,7 @@ class Budgets:
         """One fork of an agent is made at a time, so that they can be counted."""
         with self._lock:
             lock = self._making.setdefault(agent, threading.Lock())
-        with lock:
+        with _turn(lock, f"another fork of {agent!r}"):
             yield
 
     @contextmanager
@@ -65,5 +65,16 @@ class Budgets:
         """One append to a fork at a time: what is on it, as it stays until this one is there."""
         with self._lock:
             lock = self._writing.setdefault(fork.id, threading.Lock())
-        with lock:
+        with _turn(lock, f"another append to {fork.name!r}"):
             yield fork.info()
+
+
+@contextmanager
+def _turn(lock: threading.Lock, other: str) -> Iterator[None]:
+    """Unavailable if it does not come: whoever waits has a thread that others want."""
+    if not lock.acquire(timeout=limits.MCP_TURN_S):
+        raise Unavailable(f"{other} takes its time, and nothing was done")
+    try:
+        yield
+    finally:
+        lock.release()

@@ -20,7 +20,7 @@ from braidlog.agents.names import AGENT_LABEL, PROPOSAL_LABEL, is_system
 from braidlog.agents.policy import Policy, Rule
 from braidlog.agents.running import Access
 from braidlog.agents.sql_spark import Spark
-from braidlog.errors import InvalidArgument, NotPermitted
+from braidlog.errors import InvalidArgument, NotPermitted, Timeout
 from braidlog.mcp.budgets import Budgets
 
 
@@ -115,6 +115,11 @@ class Work:
             ending = list(self._ending)
         for end in ending:
             end()
+
+    def check(self) -> None:
+        """Timeout if nobody waits any more: who was told that it took too long is not to find it done later."""
+        if self._over:
+            raise Timeout("nobody waits for it any more")
 
     def log(self, name: str) -> Log:
         """The log or fork of that name."""

@@ -79,6 +79,7 @@ def create_fork(
         if existing is not None:
             return ForkOut(fork=told_of(work, existing), created=False)
         _check_number(work, root, rule)
+        work.check()
         ttl = min(ttl_s or rule.fork_ttl, rule.fork_ttl)
         if kind == "severed":
             made = found.sfork(full, at=shared, ttl=ttl, labels=labels)
@@ -173,12 +174,13 @@ def append_records(
     root, rule = work.limits_for(log)
     writer = None if request_key is None else _writer(work.caller.name, request_key)
     budgets = work.house.budgets
+    if schema is not None:
+        schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
     with budgets.writing(log) as info:
-        known, done = (False, None) if writer is None else _done_before(log, taken, writer)
+        known, done = (False, None) if writer is None else _done_before(log, writer)
         left = rule.fork_bytes - info.own_bytes
         if not known:
-            if schema is not None:
-                schemas.check(taken, schemas.inferred(log) if schema == "inferred" else schemas.given(schema))
+            work.check()
             left = budgets.spend(work.caller.name, info, root, size, rule)
             once = None if writer is None else 1
             done = log.append_many(taken, expected_tail=expected_tail, writer=writer, sequence=once)
@@ -196,11 +198,11 @@ def _writer(agent: str, request_key: str) -> str:
     return f"{text[: limits.WRITER_CHARS_MAX - len(digest) - 1]}#{digest}"
 
 
-def _done_before(log: Log, records: list[Record], writer: str) -> tuple[bool, range | None]:
+def _done_before(log: Log, writer: str) -> tuple[bool, range | None]:
     """Whether that writer has appended already, and where. A repeated append is known before anybody looks where it is
-    to stand, so one that can stand nowhere finds out, and changes nothing."""
+    to stand, or at its records, so an empty one that can stand nowhere finds out, and changes nothing."""
     try:
-        return True, log.append_many(records, expected_tail=_NOWHERE, writer=writer, sequence=1)
+        return True, log.append_many([b""], expected_tail=_NOWHERE, writer=writer, sequence=1)
     except ConditionFailed:
         return False, None
 
