@@ -364,7 +364,7 @@ def test_a_fork_that_nobody_uses_is_squashed(braid: Braid, site: Site, orders: L
     desk.propose(proposed, agent="bob")
     desk.tend()
     site.clock.advance(3000)
-    desk.used(read)
+    desk.used(read, "bob")
     written.append(b"x")
     desk.tend()
     site.clock.advance(1000)

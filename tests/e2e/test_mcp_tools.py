@@ -17,6 +17,7 @@ from braidlog import limits
 from braidlog.agents import Audit, Desk, Policy, Registry
 from braidlog.agents.names import AGENT_LABEL
 from braidlog.mcp.catalog import TOOLS
+from braidlog.mcp.holding import Holding
 from tests.e2e.agent_clients import AUTO, DEADLINE_S, VALIDATOR, Agent, agent_in, house_of, with_agent
 
 
@@ -443,6 +444,30 @@ def test_only_where_validators_decide_may_an_agent_hold_a_log(braid: braidlog.Br
         assert "cannot be promoted" in await agent.refused("create_fork", log="notes", kind="severed", promotable=True)
 
     with_agent(braid, work, policy)
+
+
+def test_an_agent_cannot_hold_a_log_for_ever(braid: braidlog.Braid) -> None:
+    house = house_of(braid, policy='default.promotion = "auto"')
+    now = 1000.0
+    house.holding = Holding(lambda: now)
+
+    async def work() -> None:
+        nonlocal now
+        async with asyncio.timeout(DEADLINE_S), agent_in(house) as agent:
+            for lease_s in (60, 30):
+                fork = await agent.fork("notes", promotable=True, name="again")
+                info = braid.log(fork).info()
+                assert info.lease_expires is not None
+                assert (info.lease_expires - info.created).total_seconds() == lease_s
+                now += 30
+                await agent.call("squash_fork", fork=fork)
+            assert "wait 75 s" in await agent.refused("create_fork", log="notes", promotable=True)
+            await agent.fork("notes")  # which holds nothing
+            await agent.fork("bytes", promotable=True)
+            now += 75
+            await agent.fork("notes", promotable=True)
+
+    asyncio.run(work())
 
 
 # --- which tools there are -------------------------------------------------------------------------------------------

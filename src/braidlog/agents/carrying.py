@@ -49,6 +49,16 @@ class Carrier:
         finally:
             self._read.pop(id, None)
 
+    def refuse(self, id: str, reason: str) -> Proposal:
+        """End it as failed, unless it turns out to be promoted already."""
+        while (now := self._ledger.get(id)).open:
+            if now.fresh_id is None:
+                self._end(now, "failed", reason)
+            elif not self._is_over(now, now.fresh_id):
+                with contextlib.suppress(Gone):  # the next look finds out how it ended
+                    self._give_up(now, handle_of(self._braid, now.fresh_id, now.fresh or ""), reason)
+        return self.carry(id)
+
     # --- what was proposed ----------------------------------------------------------------------------------------
 
     def _validate(self, now: Proposal, stop: Stop) -> None:

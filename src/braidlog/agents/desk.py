@@ -111,6 +111,7 @@ class Desk:
         found = self._braid.log(fork if isinstance(fork, str) else fork.name)
         if isinstance(fork, Log) and found.id != fork.id:
             raise Gone(f"log {fork.name!r} is gone, and another has its name")
+        self._idle.met(agent)
         self._go_on()
         with self._audit.call(agent, "propose", {"fork": found.name, "title": title}, changes=True) as call:
             call.about(found)
@@ -289,18 +290,20 @@ class Desk:
                 proposal=info.labels.get(PROPOSAL_LABEL),
                 since=info.created,
                 age=max(0.0, (now - to_micros(info.created)) / 1e6),
-                allowed=self.policy.rule(info.parent or "").hold,
+                allowed=rule.hold,
                 lease_expires=info.lease_expires,
             )
-            for info in self._promotable()
+            for info, rule in self._promotable()
         ]
 
-    def _promotable(self) -> Iterator[Info]:
+    def _promotable(self) -> Iterator[tuple[Info, Rule]]:
+        """With the rule that says how long each may hold its parent: that of its proposal, if it has one."""
+        rules = {number: one.rule for one in self._ledger.all() if one.open for number in (one.fork_id, one.fresh_id)}
         for log in self._braid.logs():
             with contextlib.suppress(Gone):
                 info = log.info()
                 if info.promotable:
-                    yield info
+                    yield info, rules.get(info.id) or self.policy.rule(info.parent or "")
 
     # --- what has to be done by somebody --------------------------------------------------------------------------
 
@@ -315,8 +318,9 @@ class Desk:
         self._end_idle()
         self._ledger.forget()
 
-    def used(self, fork: Log) -> None:
-        """Somebody looked at a fork, which counts as its use."""
+    def used(self, fork: Log, agent: str) -> None:
+        """An agent looked at a fork, which counts as its use."""
+        self._idle.met(agent)
         self._idle.used(fork)
 
     def _supersede(self) -> None:
@@ -324,24 +328,24 @@ class Desk:
         last = {one.fork_id: one.id for one in self._ledger.all() if one.open}
         for one in self._ledger.all():
             if one.replaceable and last.get(one.fork_id, one.id) != one.id:
-                self._ledger.note(one, p.Ended, state="superseded", reason=f"proposed again as {last[one.fork_id]}")
-                self._carrier.carry(one.id)
+                with _left_as_it_is(one):
+                    self._ledger.note(one, p.Ended, state="superseded", reason=f"proposed again as {last[one.fork_id]}")
+                    self._carrier.carry(one.id)
 
     def _go_on(self) -> None:
         self._supersede()
         for proposal in self._ledger.all():
-            if proposal.tidied:
-                continue
-            try:
-                self._tend(proposal)
-            except Exception as error:  # it is for those who may, or for the next time, and the others come first
-                _log.warning("proposal %s is left as it is: %s", proposal.id, error)
+            if not proposal.tidied:
+                with _left_as_it_is(proposal):
+                    self._tend(proposal)
 
     def _tend(self, proposal: Proposal) -> None:
         if proposal.state == "waiting":
             self._expire(proposal)
         elif not proposal.open:
             self._carrier.carry(proposal.id)
+        elif self._left(proposal) and self._forbidden(proposal):
+            self._carrier.refuse(proposal.id, f"by now the policy lets nothing be promoted into {proposal.parent!r}")
         elif self._left(proposal):
             fields: dict[str, object] = {
                 "desk": self._name,
@@ -350,6 +354,10 @@ class Desk:
             taken = self._ledger.enter(proposal.id, lambda now: (p.Claimed, fields) if self._left(now) else None)
             if taken.open and taken.claimed_by == self._name:
                 self._carry(proposal.id)
+
+    def _forbidden(self, proposal: Proposal) -> bool:
+        """Whether the policy forbids by now what no person has decided."""
+        return proposal.rule.promotion == "auto" and self.policy.rule(proposal.parent).promotion == "never"
 
     def _expire(self, proposal: Proposal) -> None:
         ended = ending_of(self._braid, proposal.fork_id)
@@ -367,15 +375,17 @@ class Desk:
     def _end_holds(self) -> None:
         """Leases can be renewed for ever; the policy's word cannot, and nothing that is being decided stretches it."""
         now = self._clock.now_us()
-        for info in list(self._promotable()):
-            allowed = round(self.policy.rule(info.parent or "").hold * 1e6)
+        for info, rule in list(self._promotable()):
+            allowed = round(rule.hold * 1e6)
             made = {AGENT_LABEL, PROPOSAL_LABEL} & info.labels.keys()
             if made and to_micros(info.created) + allowed < now:
                 self._squash(info, "it has held its parent for as long as the policy allows")
 
     def _end_idle(self) -> None:
-        busy = {one.fork_id for one in self._ledger.all() if one.open}
-        for info in self._idle.forks(self.policy, busy):
+        def proposed() -> set[int]:
+            return {one.fork_id for one in self._ledger.all() if one.open}
+
+        for info in self._idle.forks(self.policy, proposed):
             self._squash(info, "nobody has used it for as long as the policy allows")
 
     def _squash(self, info: Info, why: str) -> None:
@@ -409,6 +419,15 @@ class Desk:
     def _claim_until(self, parent: str, rule: Rule) -> int:
         needed = limits.CLAIM_S + 2 * self._checks.seconds(parent, rule.validators)
         return self._clock.now_us() + round(needed * 1e6)
+
+
+@contextlib.contextmanager
+def _left_as_it_is(proposal: Proposal) -> Iterator[None]:
+    """If this fails. It is for those who may, or for the next time, and the others come first."""
+    try:
+        yield
+    except Exception as error:
+        _log.warning("proposal %s is left as it is: %s", proposal.id, error)
 
 
 def _entered(call: Call, proposal: Proposal) -> Proposal:

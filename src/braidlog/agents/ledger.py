@@ -4,8 +4,10 @@ decided on what every earlier one says."""
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import uuid
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 import msgspec
@@ -73,6 +75,18 @@ class Ledger:
             and (one.agent, one.parent_id) == (proposal.agent, proposal.parent_id)
             and one.fork_id != proposal.fork_id
         ]
+        since = self.clock.now_us() - round(limits.AGENT_PROPOSALS_S * 1e6)
+        lately = [
+            one.proposed_us
+            for one in self._known.values()
+            if one.proposed_us > since and (one.agent, one.parent_id) == (proposal.agent, proposal.parent_id)
+        ]
+        if len(lately) >= limits.AGENT_PROPOSALS_LATELY_MAX:
+            wait = math.ceil((min(lately) - since) / 1e6)
+            raise ConditionFailed(
+                f"{proposal.agent!r} has proposed {len(lately):,} times for {proposal.parent!r} within "
+                f"{limits.AGENT_PROPOSALS_S:g} s: wait {wait} s, and propose more records at once"
+            )
         if len(others) >= proposal.rule.proposals:
             raise ConditionFailed(
                 f"{proposal.agent!r} has {len(others)} open proposals for {proposal.parent!r}, and may have "
@@ -80,16 +94,20 @@ class Ledger:
             )
 
     def forget(self) -> None:
-        """Drop what ended long ago, and the oldest if too many have ended. What still matters stays, and so does the
-        log from the first event of that on."""
+        """Drop what ended long ago, and if too many have ended the oldest of those who have most. What still matters
+        stays, and so does the log from the first event of that on."""
         with self._lock:
             self._catch_up()
             over = [one for one in self._known.values() if one.tidied]
             since = self.clock.now_us() - round(limits.PROPOSAL_KEPT_S * 1e6)
-            surplus = len(over) - limits.PROPOSALS_KEPT_MAX
-            for number, one in enumerate(over):
-                if number < surplus or (one.decided_us or 0) < since:
+            kept: dict[str, deque[str]] = defaultdict(deque)  # by agent
+            for one in over:
+                if (one.decided_us or 0) < since:
                     del self._known[one.id]
+                else:
+                    kept[one.agent].append(one.id)
+            for _ in range(sum(map(len, kept.values())) - limits.PROPOSALS_KEPT_MAX):
+                del self._known[max(kept.values(), key=len).popleft()]
             self._first = {id: at for id, at in self._first.items() if id in self._known}
             self._journal.forget(min(self._first.values(), default=self._journal.end))
 

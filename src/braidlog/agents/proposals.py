@@ -62,7 +62,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     title: str = ""
     note: str = ""
     own: int  # how many records of its own the fork had: they and no others are meant
-    runs: list[tuple[int, int]] = []  # where those stand on it: from, up to
+    runs: list[tuple[int, int]] = []  # where those stand on it, until it has ended: from, up to
     direct: bool = False  # the fork itself is promotable, and promoted
     rule: Rule = Rule()  # what the policy said when it was proposed: that holds, whatever desk carries it out
     summary: Summary
@@ -237,6 +237,7 @@ def _ended(before: Proposal, event: Ended) -> Proposal:
         reason=event.reason,
         reviewer=event.reviewer or before.reviewer,
         decided_us=event.time_us,
+        runs=[],  # nobody copies it any more, and there may be many
     )
     if event.findings is None:
         return after

@@ -22,6 +22,7 @@ from braidlog.agents.running import Access
 from braidlog.agents.sql_spark import Spark
 from braidlog.errors import InvalidArgument, NotPermitted, Timeout
 from braidlog.mcp.budgets import Budgets
+from braidlog.mcp.holding import Holding
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class House:
     access: Access | None
     callers: Callers
     budgets: Budgets = field(default_factory=Budgets)
+    holding: Holding = field(default_factory=Holding)
     spark: Spark | None = None  # for queries over large ranges, where the operator allowed it
 
     @classmethod
@@ -127,7 +129,7 @@ class Work:
             raise NotPermitted(f"{name!r} is a system log, and not for agents: `list_logs` shows what is")
         found = self.caller.braid.log(name)
         self.about(found)
-        self.house.desk.used(found)
+        self.house.desk.used(found, self.caller.name)
         return found
 
     def own_fork(self, name: str, to: str) -> tuple[Log, Info]:

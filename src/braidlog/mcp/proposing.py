@@ -12,6 +12,7 @@ from braidlog.agents.promoting import validate
 from braidlog.agents.proposals import Proposal
 from braidlog.agents.running import Stop
 from braidlog.agents.verdict import Finding
+from braidlog.client.endings import ending_of
 from braidlog.errors import NotFound
 from braidlog.mcp import showing
 from braidlog.mcp.house import Work
@@ -75,6 +76,9 @@ def propose_promotion(
     stop = Stop()
     work.ended_by(stop.stop)
     done = work.house.desk.propose(found, agent=work.caller.name, title=title, note=note, stop=stop)
+    ended = ending_of(work.house.braid, found.id)
+    if ended is not None:
+        work.house.holding.ended(found.name, promoted=ended.how == "promoted")
     return _told(done)
 
 

@@ -84,8 +84,10 @@ def create_fork(
         if kind == "severed":
             made = found.sfork(full, at=shared, ttl=ttl, labels=labels)
         else:
-            lease = min(decides.hold, limits.HOLD_LEASE_MAX_S)
+            lease = _lease(work, log, decides) if promotable else None
             made = found.cfork(full, promotable=promotable, ttl=ttl, lease=lease, labels=labels)
+        if promotable:
+            work.house.holding.begun(work.caller.name, log, full)
     work.about(made)
     note = None
     if promotable:
@@ -142,6 +144,13 @@ def _check_number(work: Work, root: str, rule: Rule) -> None:
             f"{agent!r} has {len(mine)} forks of {root!r}, and may have {rule.forks}: "
             + (f"squash one first ({named})" if mine else "the policy lets agents make none")
         )
+
+
+def _lease(work: Work, log: str, rule: Rule) -> float:
+    """How long the agent may hold a log, which depends on how long it has."""
+    agent = work.caller.name
+    ages = {hold.fork: hold.age for hold in work.house.desk.holds() if (hold.agent, hold.log) == (agent, log)}
+    return min(work.house.holding.grant(agent, log, ages, rule.hold), limits.HOLD_LEASE_MAX_S)
 
 
 def _position(log: Log, at: int | None, at_time: str | None) -> int | None:
@@ -232,4 +241,5 @@ def squash_fork(work: Work, fork: ForkName) -> SquashedOut:
     """End a fork that you made, with what is on it and live forks of it. It cannot be undone."""
     log, _ = work.own_fork(fork, "squash")
     log.squash()
+    work.house.holding.ended(fork)
     return SquashedOut(fork=fork, squashed=True)

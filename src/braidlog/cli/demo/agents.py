@@ -172,6 +172,7 @@ class Restocker:
         production.holds.append(hold)
         try:
             hands.append(fork, values)
+            positions = [record.position for record in fork.diff().own]
             for value in values:
                 hands.say(f"writes {value.decode()}")
             self._stage.holding.set()
@@ -186,7 +187,7 @@ class Restocker:
         attempt = Attempt(
             fork=fork.name,
             state=proposal.state,
-            positions=[position for start, stop in proposal.runs for position in range(start, stop)],
+            positions=positions,
             reasons=reasons_of([*proposal.findings, *proposal.rechecks]),
             held_s=hold.ended - began,
             waited_s=max(0.0, (production.arrived(hold.point) or began) - began),
