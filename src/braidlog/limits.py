@@ -373,6 +373,7 @@ MCP_PURPOSE_CHARS_MAX: Final = 500
 MCP_KEY_CHARS_MAX: Final = 200  # of a request key
 MCP_DIFF_WINDOW_RECORDS: Final = 5_000  # of a fork that are looked at for one page
 MCP_WATCHED_LOGS_MAX: Final = 64  # by all that listen, side by side
+MCP_WATCHED_LOGS_EACH_MAX: Final = 16  # by one of them
 MCP_WATCH_S: Final = 1.0  # that a watcher waits at once, before it looks whether anybody still listens
 MCP_WATCH_PAUSE_S: Final = 0.2  # between two words that a log has grown
 MCP_WATCH_RETRY_S: Final = 0.5  # before a watcher asks a service again that was not there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 import braidlog
 from braidlog import agents, limits
-from braidlog.agents import Bounds, Finding, Registry
+from braidlog.agents import Bounds, Finding, Registry, running
 from braidlog.cli import exit_codes
 from braidlog.client.looking import looking
 from braidlog.errors import AlreadyExists, ConditionFailed, InvalidArgument, NotFound, NotPermitted, NotPromotable
@@ -135,6 +136,47 @@ def test_one_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> No
         for name in ("self", "child"):
             assert ProcessId.of(int((tmp_path / name).read_text())).wait(DEADLINE_S), name
         assert fork.info().own == 0
+
+
+def test_one_that_says_nothing_and_does_not_end_is_not_waited_for_once_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = running.Stop()
+    looks = 0
+
+    def has_ended(_: object) -> bool:
+        nonlocal looks
+        looks += 1
+        stop.stop()
+        return looks > 1
+
+    monkeypatch.setattr(running._Watched, "_has_ended", has_ended)
+    with braidlog.open(tmp_path / "logs") as braid:
+        fork = braid.create("orders").cfork("orders.x")
+        with pytest.raises(running.Stopped):
+            agents.validate(braid, fork, f"{CHECKS}:falls_silent", bounds=AMPLE, stop=stop)
+    assert looks == 1
+
+
+def test_what_cannot_be_started_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = os.pipe
+    left = 1
+
+    def few() -> tuple[int, int]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EMFILE, "too many are open")
+        return pipe()
+
+    with braidlog.open(tmp_path / "logs") as braid:
+        fork = braid.create("orders").cfork("orders.x")
+        before = os.listdir("/proc/self/fd")
+        monkeypatch.setattr(os, "pipe", few)
+        with pytest.raises(OSError, match="too many are open"):
+            agents.validate(braid, fork, f"{CHECKS}:exits", bounds=AMPLE)
+        monkeypatch.undo()
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_one_whose_desk_dies_does_not_live_on(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
+from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 import braidlog
@@ -20,6 +22,7 @@ from braidlog.errors import ConditionFailed, Gone, Timeout, Unavailable
 from braidlog.mcp.house import Caller, House, OnlyCaller, Work
 from braidlog.mcp.models import RecordIn
 from braidlog.mcp.proposing import propose_promotion
+from braidlog.mcp.watching import Watchers
 from braidlog.mcp.working import append_records, create_fork
 from tests.e2e.agent_clients import DEADLINE_S, Agent, agent_in, house_of, with_agent
 from tests.e2e.agents_stage import paused
@@ -186,7 +189,7 @@ class Flaky:
         self.refused = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
-        if self.down:
+        if self.down and name != "closed":
             self.refused.set()
             raise Unavailable("it is not there now")
         return getattr(self._backend, name)
@@ -224,6 +227,83 @@ def test_who_listens_hears_again_when_a_service_is_back(braid: braidlog.Braid, m
                 await heard(changes)
 
     asyncio.run(listen())
+
+
+def test_nobody_takes_all_places_to_listen(braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MCP_WATCH_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCHED_LOGS_EACH_MAX", 1)
+    orders = braid.log("orders")
+    watchers = Watchers(InMemorySubscriptionBus())
+
+    async def listen() -> None:
+        ann, bob = Caller("ann", braid), Caller("bob", braid)
+        async with asyncio.timeout(DEADLINE_S), watchers.watching([orders], ann):
+            with pytest.raises(MCPError, match="you may listen to 1 logs"):
+                async with watchers.watching([orders], ann):
+                    pass
+            async with watchers.watching([orders], bob):
+                pass
+        async with watchers.watching([orders], ann):
+            pass
+
+    asyncio.run(listen())
+
+
+def test_who_listens_on_a_connection_that_is_closed_is_told_and_has_no_place_any_more(
+    braid: braidlog.Braid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its token was revoked."""
+    monkeypatch.setattr(limits, "MCP_WATCH_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCH_RETRY_S", 0.02)
+    monkeypatch.setattr(limits, "MCP_WATCHED_LOGS_EACH_MAX", 1)
+    told: list[str] = []
+
+    async def tell(uri: str) -> None:
+        told.append(uri)
+
+    async def listen() -> None:
+        watchers = Watchers(InMemorySubscriptionBus())
+        with braidlog.open("memory://") as theirs:
+            log = theirs.create("notes")
+            async with asyncio.timeout(DEADLINE_S), watchers.watching([log], Caller("ann", theirs), tell) as over:
+                theirs.close()
+                await over.wait()
+                assert told == ["log://notes/tail"]
+                async with watchers.watching([braid.log("orders")], Caller("ann", braid), tell):
+                    pass
+
+    asyncio.run(listen())
+
+
+def test_who_unsubscribes_before_it_has_begun_is_answered(braid: braidlog.Braid) -> None:
+    looked, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            if name == "find":
+                looked.set()
+                assert go_on.wait(DEADLINE_S)
+            return getattr(braid._session.backend, name)
+
+    theirs = braidlog.Braid(cast(Backend, Slow()), braid.url, read_only=False)
+    house = House.of(braid, OnlyCaller(Caller("tester", theirs)))
+
+    async def work() -> None:
+        async with asyncio.timeout(DEADLINE_S), agent_in(house, mode="legacy") as agent:
+            try:
+                asked = asyncio.ensure_future(agent.client.subscribe_resource("log://orders/tail"))
+                assert await asyncio.to_thread(looked.wait, DEADLINE_S)
+                await agent.client.unsubscribe_resource("log://orders/tail")
+                async with asyncio.timeout(5):
+                    with pytest.raises(MCPError, match="unsubscribed before it began"):
+                        await asked
+            finally:
+                go_on.set()
+            await agent.client.subscribe_resource("log://orders/tail")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        asyncio.run(work())
 
 
 def test_clients_of_earlier_protocols_subscribe_and_are_told(
@@ -264,6 +344,19 @@ def test_clients_of_earlier_protocols_subscribe_and_are_told(
         await client.unsubscribe_resource("log://notes/tail")
         await client.subscribe_resource("log://more/tail")  # there is room again
         await heard("more")
+        braid.drop("more")
+        while await told.get() != "log://more/tail":
+            pass
+        braid.create("more")
+        again = False
+        while (
+            not again
+        ):  # it is another one, and can be subscribed to anew as soon as the watcher of the former is gone
+            await client.subscribe_resource("log://more/tail")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await heard("more")
+                    again = True
 
     for name in ("notes", "more"):
         braid.create(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -419,3 +420,83 @@ def test_a_failed_sync_of_the_folder_fails_every_put_that_waited_for_it() -> Non
         with pytest.raises(OSError, match="no sync"):
             store.put(object_name(1, number), b"x")
     assert store.list() == []
+
+
+def test_a_sync_that_is_interrupted_fails_every_put_that_waited_for_it() -> None:
+    """Whoever led it is told of the interruption, and the others must not take it for a sync."""
+    begun, go_on = threading.Event(), threading.Event()
+    syncs = iter(range(10))
+
+    class Interrupted(MemoryFiles):
+        def sync_dir(self, path: str) -> None:
+            if next(syncs) == 1:
+                raise KeyboardInterrupt
+            begun.set()
+            assert go_on.wait(10)
+            super().sync_dir(path)
+
+        def rename(self, old: str, new: str) -> None:
+            super().rename(old, new)
+            named.release()
+
+    named = threading.Semaphore(0)
+    store = FileStore(Interrupted(), shared=True)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(store.put, A, b"one")
+        assert begun.wait(10)
+        others = [threads.submit(store.put, name, b"more") for name in (B, C)]
+        for _ in range(3):
+            assert named.acquire(timeout=10)
+        while len(store._named._changed._waiters) < 2:  # type: ignore[attr-defined]
+            threading.Event().wait(0.001)
+        go_on.set()
+        first.result(10)
+        found = {type(put.exception(10)) for put in others}
+    assert found == {KeyboardInterrupt, OSError}
+    assert store.list() == [A]
+
+
+def test_nobody_puts_anything_into_a_folder_that_is_not_durable_yet() -> None:
+    making, go_on = threading.Event(), threading.Event()
+    events: list[str] = []
+
+    class Slow(MemoryFiles):
+        def make_dir(self, path: str) -> None:
+            super().make_dir(path)
+            making.set()
+            assert go_on.wait(10)
+            events.append("durable")
+
+        def create(self, path: str) -> File:
+            found = super().create(path)
+            events.append("create")
+            return found
+
+    store = FileStore(Slow())
+    with ThreadPoolExecutor(2) as threads:
+        puts = [threads.submit(store.put, A, b"one")]
+        assert making.wait(10)
+        puts.append(threads.submit(store.put, B, b"two"))
+        with pytest.raises(TimeoutError):
+            puts[1].result(0.1)  # it cannot end before the folder is there to stay
+        go_on.set()
+        for put in puts:
+            put.result(10)
+    assert events == ["durable", "create", "create"]
+
+
+def test_a_folder_that_another_process_has_just_made_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OsFiles(tmp_path)
+    (tmp_path / FOLDER).mkdir()
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    files.make_dir(FOLDER)
+    assert synced == [tmp_path.stat().st_ino]

@@ -30,6 +30,7 @@ from braidlog.agents.verdict import Finding, Verdict, failed
 from braidlog.errors import InvalidArgument
 
 _TOKEN: Final = "BRAIDLOG_TOKEN"  # handed over with the job, so that neither the validator nor its children find it
+_UNWANTED: Final = "nobody waits for it any more"
 _CHUNK_BYTES: Final = 64 * limits.KIB
 
 
@@ -151,9 +152,13 @@ class _Watched:
         self._printed_bytes = 0
 
     def __enter__(self) -> _Watched:
-        self._answer, answer = os.pipe()
-        self._woken, self._waking = os.pipe()
-        try:
+        with contextlib.ExitStack() as handed_over, contextlib.ExitStack() as kept:
+            self._answer, answer = os.pipe()
+            kept.callback(os.close, self._answer)
+            handed_over.callback(os.close, answer)
+            self._woken, self._waking = os.pipe()
+            kept.callback(os.close, self._woken)
+            kept.callback(os.close, self._waking)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "braidlog.agents.runner", str(answer)],
                 stdin=subprocess.PIPE,
@@ -163,11 +168,7 @@ class _Watched:
                 env=_environment(os.environ),
                 start_new_session=True,
             )
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            os.close(answer)
+            self._kept = kept.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -177,11 +178,7 @@ class _Watched:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        self._close()
-
-    def _close(self) -> None:
-        for end in (self._answer, self._woken, self._waking):
-            os.close(end)
+        self._kept.close()
 
     def wake(self) -> None:
         """Have it killed by the thread that listens."""
@@ -217,7 +214,7 @@ class _Watched:
                     return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
                 for key, _ in found:
                     if key.fd == self._woken:
-                        return "nobody waits for it any more"
+                        return _UNWANTED
                     data = os.read(key.fd, _CHUNK_BYTES)
                     if key.fd == self._answer:
                         self._said += data
@@ -243,7 +240,8 @@ class _Watched:
         while not self._has_ended():
             if time.monotonic() >= deadline:
                 return f"it took longer than {self._job.bounds.timeout_s:g} s and was stopped"
-            time.sleep(limits.PROCESS_POLL_S)
+            if self._is_woken(limits.PROCESS_POLL_S):
+                return _UNWANTED
         self._kill()  # whoever it started may hold the other end of what it printed
         status = self._process.wait()
         while data := self._process.stdout.read1(_CHUNK_BYTES):  # type: ignore[attr-defined]
@@ -253,6 +251,11 @@ class _Watched:
         if status < 0:
             return f"it crashed: ended by {signal.Signals(-status).name}{last}"
         return f"it ended with status {status} and no verdict{last}"
+
+    def _is_woken(self, within_s: float) -> bool:
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._woken, selectors.EVENT_READ)
+            return bool(ready.select(within_s))
 
     def _has_ended(self) -> bool:
         """It is left as it is: as long as nobody has asked how it ended, no other process gets its number."""

@@ -26,6 +26,11 @@ def ending_of(braid: Braid, log_id: int) -> Ending | None:
     return Ending(end.kind, into or None)
 
 
+def is_closed(braid: Braid) -> bool:
+    """Whether it was closed here: its calls fail, and will not stop to."""
+    return braid._session.backend.closed
+
+
 def handle_of(braid: Braid, log_id: int, name: str) -> Log:
     """The log of that number, whatever became of its name."""
     return Log(braid._session, log_id, name)

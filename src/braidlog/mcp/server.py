@@ -190,7 +190,7 @@ class _Door:
             return await call_next(ctx)
 
     @asynccontextmanager
-    async def _watching(self, method: str, uris: list[str], tell: Tell | None = None) -> AsyncIterator[None]:
+    async def _watching(self, method: str, uris: list[str], tell: Tell | None = None) -> AsyncIterator[anyio.Event]:
         names = [name for uri in uris if (name := resources.tail_of(uri)) is not None]
         noted = self._begin(method, {"uris": uris})
         try:
@@ -201,11 +201,12 @@ class _Door:
             with anyio.CancelScope(shield=True):
                 await self._enter(method, noted)
         callers = self._house.callers
-        with callers.listening(callers.current()):
-            async with self._watchers.watching(logs, tell):
-                yield
+        caller = callers.current()
+        with callers.listening(caller):
+            async with self._watchers.watching(logs, caller, tell) as over:
+                yield over
 
-    def listening(self, method: str, uri: str, tell: Tell) -> AbstractAsyncContextManager[None]:
+    def listening(self, method: str, uri: str, tell: Tell) -> AbstractAsyncContextManager[anyio.Event]:
         """The same for a client that is told in another way."""
         return self._watching(method, [uri], tell)
 

@@ -5,29 +5,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, Protocol
 
+import anyio
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
 from braidlog.mcp.resources import tail_of
 
+_log = logging.getLogger("braidlog.mcp")
 _STATE: Final = "braidlog.subscriptions"  # of a connection: the tasks that tell its client, by URI
 
 Context = ServerRequestContext[Any, Any]
 
 
 class Listening(Protocol):
-    """Watches a log for whoever calls now, entered as such: `tell` is called with its URI when it has grown."""
+    """Watches a log for whoever calls now, entered as such: `tell` is called with its URI when it has grown. The event
+    happens when it cannot be watched any more."""
 
     def __call__(
         self, method: str, uri: str, tell: Callable[[str], Awaitable[None]]
-    ) -> AbstractAsyncContextManager[None]: ...
+    ) -> AbstractAsyncContextManager[anyio.Event]: ...
 
 
 def register(server: MCPServer[Any], listening: Listening) -> None:
@@ -41,11 +46,13 @@ def register(server: MCPServer[Any], listening: Listening) -> None:
         tasks = _tasks(connection)
         if uri not in tasks:
             begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            tasks[uri] = asyncio.create_task(_tell(listening(ctx.method, uri, connection.send_resource_updated), begun))
+            task = asyncio.create_task(_tell(listening(ctx.method, uri, connection.send_resource_updated), begun))
+            tasks[uri] = task
+            task.add_done_callback(partial(_ended, tasks, uri, begun))
             try:
                 await begun
             except BaseException:
-                await _end(tasks, uri)
+                task.cancel()
                 raise
         return EmptyResult()
 
@@ -58,16 +65,25 @@ def register(server: MCPServer[Any], listening: Listening) -> None:
     inner.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
 
 
-async def _tell(watched: AbstractAsyncContextManager[None], begun: asyncio.Future[None]) -> None:
-    """Until it is cancelled. What stands in the way of the beginning is for whoever asked."""
-    try:
-        async with watched:
+async def _tell(watched: AbstractAsyncContextManager[anyio.Event], begun: asyncio.Future[None]) -> None:
+    """Until it is cancelled, or there is nothing to be told any more."""
+    async with watched as over:
+        if not begun.done():
             begun.set_result(None)
-            await asyncio.Event().wait()
-    except Exception as error:
-        if begun.done():
-            raise
-        begun.set_exception(error)
+        await over.wait()
+
+
+def _ended(
+    tasks: dict[str, asyncio.Task[None]], uri: str, begun: asyncio.Future[None], task: asyncio.Task[None]
+) -> None:
+    """However it ended: the client may subscribe again, and what stood in the way of the beginning is for who asked."""
+    if tasks.get(uri) is task:
+        del tasks[uri]
+    error = None if task.cancelled() else task.exception()
+    if not begun.done():
+        begun.set_exception(error or MCPError(INTERNAL_ERROR, f"{uri[:300]!r} was unsubscribed before it began"))
+    elif error is not None:
+        _log.info("a client is not told of %s any more: %s", uri, error)
 
 
 def _tasks(connection: Connection) -> dict[str, asyncio.Task[None]]:

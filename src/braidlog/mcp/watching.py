@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from braidlog import Log, limits
+from braidlog.client.endings import is_closed
 from braidlog.errors import Blocked, BraidError, Timeout, Unavailable
+from braidlog.mcp.house import Caller
 from braidlog.mcp.resources import tail_uri
 
 Tell = Callable[[str], Awaitable[None]]  # that the resource of that URI has changed
@@ -24,34 +27,62 @@ class Watchers:
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
         self._threads = anyio.CapacityLimiter(limits.MCP_WATCHED_LOGS_MAX)
-        self._watched = 0
+        self._watched: Counter[str] = Counter()  # by caller
 
     @asynccontextmanager
-    async def watching(self, logs: Sequence[Log], tell: Tell | None = None) -> AsyncIterator[None]:
-        """Watch these logs while this lasts."""
-        if self._watched + len(logs) > limits.MCP_WATCHED_LOGS_MAX:
-            raise MCPError(
-                INTERNAL_ERROR, f"{limits.MCP_WATCHED_LOGS_MAX} logs are listened to already: try again later"
-            )
-        self._watched += len(logs)
+    async def watching(
+        self, logs: Sequence[Log], caller: Caller, tell: Tell | None = None
+    ) -> AsyncIterator[anyio.Event]:
+        """Watch these logs while this lasts. The event happens when none of them can be watched any more."""
+        self._check(caller.name, len(logs))
+        self._watched[caller.name] += len(logs)
+        left = len(logs)
+        over = anyio.Event()
+
+        def leave(places: int) -> None:
+            nonlocal left
+            left -= places
+            self._watched[caller.name] -= places
+            self._watched += Counter()  # without those who watch nothing
+            if not left:
+                over.set()
+
+        async def watch(log: Log) -> None:
+            await self._watch(log, caller, tell or self._publish)
+            leave(1)
+
         try:
             async with anyio.create_task_group() as group:
                 for log in logs:
-                    group.start_soon(self._watch, log, tell or self._publish)
-                yield
+                    group.start_soon(watch, log)
+                yield over
                 group.cancel_scope.cancel()
         finally:
-            self._watched -= len(logs)
+            leave(left)
+
+    def _check(self, caller: str, more: int) -> None:
+        if self._watched[caller] + more > limits.MCP_WATCHED_LOGS_EACH_MAX:
+            raise MCPError(
+                INTERNAL_ERROR,
+                f"you may listen to {limits.MCP_WATCHED_LOGS_EACH_MAX} logs: stop listening to others first",
+            )
+        if self._watched.total() + more > limits.MCP_WATCHED_LOGS_MAX:
+            raise MCPError(
+                INTERNAL_ERROR, f"{limits.MCP_WATCHED_LOGS_MAX} logs are listened to already: try again later"
+            )
 
     async def _publish(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri))
 
-    async def _watch(self, log: Log, tell: Tell) -> None:
+    async def _watch(self, log: Log, caller: Caller, tell: Tell) -> None:
         seen = -1
         while True:
             try:
                 end = await anyio.to_thread.run_sync(_grown, log, seen, limiter=self._threads, abandon_on_cancel=True)
             except (Unavailable, Timeout):  # it passes, and who listens is told of what came meanwhile
+                if is_closed(caller.braid):  # but for this: its token is not good any more
+                    await tell(tail_uri(log.name))
+                    return
                 await anyio.sleep(limits.MCP_WATCH_RETRY_S)
                 continue
             except BraidError:

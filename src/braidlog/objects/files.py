@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import threading
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -54,7 +55,7 @@ class Files(Protocol):
     """A folder tree that files live in."""
 
     def make_dir(self, path: str) -> None:
-        """Create the folder if it is not there, durably."""
+        """Create the folder if it is not there. It is durable on return, though another made it just now."""
 
     def create(self, path: str) -> File:
         """A new, empty file; FileExistsError if there is one."""
@@ -77,6 +78,23 @@ class Files(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Return once the names in the folder are durable."""
+
+
+class Folder:
+    """A folder that is made when it is first needed, and durable before anybody gets to put anything in it. Safe to use
+    from several threads."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._lock = threading.Lock()
+        self._made = False
+
+    def make(self) -> None:
+        with self._lock:
+            if not self._made:
+                self._files.make_dir(self._path)
+                self._made = True
 
 
 def read_whole(file: File) -> memoryview:
@@ -177,6 +195,8 @@ class OsFiles:
         while not full.is_dir():
             missing.append(full)
             full = full.parent
+        if path and not missing:
+            _sync_folder(str(full.parent))
         for folder in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from braidlog.errors import InvalidArgument
 from braidlog.objects.blobs import Blobs, Bytes
-from braidlog.objects.files import Files, read_whole
+from braidlog.objects.files import Files, Folder, read_whole
 
 FOLDER: Final = "blobs"
 _UNFINISHED: Final = "+"  # begins the names of files that are not whole yet, and of no key: it is escaped
@@ -30,10 +30,11 @@ class FileBlobs(Blobs):
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._folder = Folder(files, FOLDER)
 
     def create(self, key: str, data: Bytes | Iterable[Bytes]) -> None:
         path, unfinished = _path(key), f"{FOLDER}/{_UNFINISHED}{_name(key)}"
-        self._files.make_dir(FOLDER)
+        self._folder.make()
         file = self._files.create(unfinished)  # one of those who try at the same time; FileExistsError for the others
         left_over = unfinished
         try:

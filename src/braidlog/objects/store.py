@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 import pyarrow as pa
 
 from braidlog.errors import InvalidArgument
-from braidlog.objects.files import File, Files
+from braidlog.objects.files import File, Files, Folder
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -80,6 +80,7 @@ class FileStore(Store):
         self._shared = shared
         self._handles_max = handles
         self._lock = threading.Lock()
+        self._folder = Folder(files, FOLDER)
         self._named = _SharedSync(lambda: files.sync_dir(FOLDER))
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
@@ -143,11 +144,8 @@ class FileStore(Store):
             raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
 
     def _begin(self, path: str) -> File:
-        try:
-            return self._files.create(path)
-        except FileNotFoundError:
-            self._files.make_dir(FOLDER)
-            return self._files.create(path)
+        self._folder.make()
+        return self._files.create(path)
 
     @staticmethod
     def _write(file: File, parts: Iterable[Bytes]) -> None:
@@ -205,6 +203,9 @@ class _SharedSync:
                     self._sync()
                 except OSError as error:
                     failure = error
+                except BaseException:  # nobody knows what was synced, and this one is told why
+                    failure = OSError(errno.EIO, "the sync of the folder was interrupted")
+                    raise
                 finally:
                     self._changed.acquire()
                     self._ended = self._begun
