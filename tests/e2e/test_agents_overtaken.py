@@ -82,12 +82,14 @@ def made(log: Log, name: str, agent: str = "bob") -> Log:
 
 def test_forks_of_agents_that_call_elsewhere_are_left_to_whom_they_call(braid: Braid, site: Site, orders: Log) -> None:
     here, elsewhere = made(orders, "here"), made(orders, "elsewhere", "eve")
+    below = made(here, "below")
     desk = desk_on(braid, site.clock, IDLE)
     desk.used(here, "bob")
     desk.tend()
     site.clock.advance(4000)
     desk.tend()
     assert here.name not in braid
+    assert below.name not in braid
     assert elsewhere.name in braid
 
 

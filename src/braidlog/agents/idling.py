@@ -74,7 +74,7 @@ class Idle:
                 yield info
 
     def _untouched(self, info: Info, since: int) -> bool:
-        """Whether a fork is as it was told to be then."""
+        """Whether nobody has used a fork since."""
         with self._lock:
             known = self._used.get(info.id)
         if known is None or known[1] >= since:
@@ -82,7 +82,7 @@ class Idle:
         try:
             return handle_of(self._braid, info.id, info.name).info().own == info.own
         except Gone:
-            return False
+            return True
 
     def _of_agents(self) -> Iterator[tuple[Info, list[Ancestor]]]:
         for log in self._braid.logs():
