@@ -13,7 +13,6 @@ A log that is not there is made, and filled with readings that are drawn from a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,7 +30,7 @@ from apps.agents.command import Command, Refused, plain, run, say
 from apps.agents.investigations import INVESTIGATIONS, Finding, Findings, Investigation, Task, question
 from apps.agents.readings import DAY, Kind, Readings, TooFew, draw
 from apps.agents.scripted import Call, Script
-from apps.agents.workplace import Worker, Workplace
+from apps.agents.workplace import Worker, Workplace, side_by_side
 from braidlog import limits
 
 AGENT: Final = "analyst"
@@ -96,17 +95,14 @@ async def analyse(
         return answer.output
 
     errand = Errand(log=log, last_s=None if last is None else last.total_seconds())
-    survey = await ask(_survey, LEAD, Survey, f"Make a survey of this:\n{errand.model_dump_json()}")
     try:
+        survey = await ask(_survey, LEAD, Survey, f"Make a survey of this:\n{errand.model_dump_json()}")
         wanted = [one for one in INVESTIGATIONS if last is None or one.kind in LAST_HOUR_KINDS]
         if survey.start == survey.stop:
             wanted = []
         tasks = [_task(survey, one, records_per_query) for one in wanted]
-        found = await asyncio.gather(
-            *(
-                ask(one.script, one.instructions, Findings, question(task))
-                for one, task in zip(wanted, tasks, strict=True)
-            )
+        found = await side_by_side(
+            ask(one.script, one.instructions, Findings, question(task)) for one, task in zip(wanted, tasks, strict=True)
         )
         findings = [one for each in found for one in each.findings if one.last >= survey.start]
         report = Report(survey, sorted(findings, key=lambda one: (one.first, one.device)), answers=answers)
@@ -114,9 +110,7 @@ async def analyse(
         report.summary = await ask(_summary, LEAD, str, f"Summarize, and end the fork:\n{told.model_dump_json()}")
         return report
     finally:
-        ended = [made for made in place.calls if made.tool == "squash_fork" and not made.failed]
-        if survey.fork not in [made.arguments.get("fork") for made in ended]:
-            await place.call("squash_fork", fork=survey.fork)
+        await place.squash_all()
 
 
 def _task(survey: Survey, investigation: Investigation, records_per_query: int) -> Task:

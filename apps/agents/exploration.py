@@ -20,14 +20,15 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic_ai import AgentRunResult
+from pydantic_ai.exceptions import ToolFailed
 
 import braidlog
 from apps.agents.command import Command, run, say
-from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
-from apps.agents.scripted import Call, Script, Think, scripted
+from apps.agents.proposed import HOLD, Attempt, add_hold, attempt, attempts, left_to_validators, proposing
+from apps.agents.scripted import Call, Script, Stuck, Think, scripted
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Malformed, Market, Stock, opened
 from apps.agents.trading import Consumer, orders
-from apps.agents.workplace import Worker, Workplace, workplace
+from apps.agents.workplace import Worker, Workplace, side_by_side, workplace
 
 BUDGET_UNITS: Final = 3_000  # that a plan may restock in all
 AHEAD: Final = 1_000  # orders that a plan is for
@@ -55,8 +56,8 @@ promotable fork, look at it, write your plan on it as restocks, and leave it the
 of others. If nothing is to be restocked, squash it.
 """
 JUDGING: Final = f"""
-You judge plans for a shop. Each promotable fork of {LOG!r} holds one. Score each with score_fork, all of them below the
-same position, that of the earliest fork point, and rank them by score. Decide by nothing else.
+You judge plans for a shop. Each is on a promotable fork of {LOG!r} that you are told of. Score each with score_fork,
+all of them below the same position, that of the earliest fork point, and rank them by score. Decide by nothing else.
 """
 WAYS: Final = {
     "prudent": "Cover what sold all along, a little more than needed, and no more.",
@@ -134,7 +135,7 @@ def planning(way: str) -> Callable[[str], Script]:
     """What a scripted agent does that works in this way."""
 
     def script(_: str) -> Script:
-        (made,) = yield [Call("create_fork", {"log": LOG, "name": "plan", "promotable": True, "purpose": WAYS[way]})]
+        (made,) = yield [Call("create_fork", {"log": LOG, "promotable": True, "purpose": WAYS[way]})]
         fork = made["fork"]["name"]
         (found,) = yield [Call("query_sql", {"log": fork, "sql": SALES})]
         sales = [Sales(*row[:5]) for row in found["rows"]]
@@ -152,13 +153,16 @@ def planning(way: str) -> Callable[[str], Script]:
     return script
 
 
-def judging(_: str) -> Script:
-    """What the scripted judge does."""
-    (found,) = yield [Call("list_logs", {"forks_of": LOG})]
-    plans = [log for log in found["logs"] if log.get("promotable") and log.get("ahead")]
-    below = min((log["fork_point"] for log in plans), default=0)
-    scored = yield [Call("score_fork", {"fork": log["name"], "below": below}) for log in plans]
-    return Ranking(scores={log["name"]: one["score"] for log, one in zip(plans, scored, strict=True)})
+def judging(forks: Sequence[str]) -> Callable[[str], Script]:
+    """What the scripted judge does about the plans on these."""
+
+    def script(_: str) -> Script:
+        about = yield [Call("describe_log", {"log": fork}) for fork in forks]
+        below = min(one["log"]["fork_point"] for one in about)
+        scored = yield [Call("score_fork", {"fork": fork, "below": below}) for fork in forks]
+        return Ranking(scores={fork: one["score"] for fork, one in zip(forks, scored, strict=True)})
+
+    return script
 
 
 def proposing_first(fork: str) -> Callable[[str], Script]:
@@ -227,10 +231,10 @@ class Outcome:
     results: list[AgentRunResult[Any]]
 
 
-async def explore(at: str, *, seed: int, think: Think = scripted, history: int = 3_000) -> Outcome:
+async def explore(at: str, *, seed: int, think: Think = scripted, history: int = 3_000, hold: str = HOLD) -> Outcome:
     """Have three agents plan in parallel while orders flow, judge the plans, and promote the best that is valid."""
     market = Market(seed)
-    with braidlog.open(at) as braid, left_to_validators(LOG) as policy:
+    with braidlog.open(at) as braid, left_to_validators(LOG, hold) as policy:
         log = opened(braid, market, history)
         async with AsyncExitStack() as stack:
             places = {
@@ -238,24 +242,26 @@ async def explore(at: str, *, seed: int, think: Think = scripted, history: int =
                 for agent in [*WAYS, JUDGE]
             }
             with Consumer(log) as consumer, orders(log, market) as flow:
-                made = await asyncio.gather(*(_planned(places[way], way, think) for way in WAYS))
+                made = await side_by_side(_planned(places[way], way, think) for way in WAYS)
                 plans = {way: result.output for way, result in zip(WAYS, made, strict=True)}
-                judged = await _judged(places[JUDGE], braid, seed, think)
-                proposed, winner = await _promoted(places, plans, judged.output, think)
+                owners = {fork: way for way in WAYS for fork in await places[way].forks_there()}
+                judged = [await _judged(places[JUDGE], braid, list(owners), seed, think)] if owners else []
+                ranking = judged[0].output if judged else Ranking(scores={})
+                proposed, winner = await _promoted(places, owners, ranking, think)
                 flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
-                left = [plan.fork for plan in plans.values() if plan.fork in braid]
+                left = [fork for way in WAYS for fork in await places[way].forks_there()]
                 called = [call for place in places.values() for call in place.calls]
                 return Outcome(
                     plans,
-                    judged.output,
-                    [result.output for result in proposed],
+                    ranking,
+                    [one for way in WAYS for one in attempts(places[way])],
                     winner,
                     consumer,
                     left,
                     replace(places[JUDGE], calls=called),
-                    [*made, judged, *proposed],
+                    [*made, *judged, *proposed],
                 )
 
 
@@ -264,26 +270,31 @@ async def _planned(place: Workplace, way: str, think: Think) -> AgentRunResult[P
     return await worker.ask(f"You are {way}. {WAYS[way]} Plan for the next {AHEAD} orders.")
 
 
-async def _judged(place: Workplace, braid: braidlog.Braid, seed: int, think: Think) -> AgentRunResult[Ranking]:
+async def _judged(
+    place: Workplace, braid: braidlog.Braid, forks: Sequence[str], seed: int, think: Think
+) -> AgentRunResult[Ranking]:
     def score_fork(fork: str, below: int) -> dict[str, float]:
         """Play the next orders through on a fork: what its plan brings, on the history below a position."""
+        if fork not in forks:
+            raise ToolFailed(f"there is no plan on {fork!r}: plans are on {', '.join(forks)}")
         return {"score": scored(braid.log(fork), below, seed)}
 
-    worker = Worker(place, think(judging), JUDGING, output=Ranking, tools=[score_fork])
-    return await worker.ask("Which plan is the best?")
+    worker = Worker(place, think(judging(forks)), JUDGING, output=Ranking, tools=[score_fork])
+    return await worker.ask(f"Which plan is the best, of those on {', '.join(forks)}?")
 
 
 async def _promoted(
-    places: Mapping[str, Workplace], plans: Mapping[str, Plan], ranking: Ranking, think: Think
+    places: Mapping[str, Workplace], owners: Mapping[str, str], ranking: Ranking, think: Think
 ) -> tuple[list[AgentRunResult[Attempt]], str | None]:
-    """Propose the plans in their rank until one is promoted."""
-    owners = {plan.fork: agent for agent, plan in plans.items()}
+    """Propose the plans in their rank until the server says that one is promoted."""
+    if unknown := ranking.scores.keys() - owners.keys():
+        raise Stuck(f"the judge ranks forks on which there is no plan: {', '.join(sorted(unknown))}")
     results: list[AgentRunResult[Attempt]] = []
     for fork in ranking.best_first():
         place = places[owners[fork]]
         worker = Worker(place, think(proposing_first(fork)), INSTRUCTIONS, output=Attempt)
         results.append(await worker.ask(f"Your plan on {fork} is the best: propose that it is promoted."))
-        if results[-1].output.state == "promoted":
+        if "promoted" in [one.state for one in attempts(place)]:
             return results, owners[fork]
     return results, None
 
@@ -299,11 +310,11 @@ def told(outcome: Outcome) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    command = Command(__doc__, argv)
+    command = Command(__doc__, argv, more=add_hold)
 
     async def work() -> None:
         with command.logs() as at:
-            outcome = await explore(at, seed=command.seed, think=command.model)
+            outcome = await explore(at, seed=command.seed, think=command.model, hold=command.chosen.hold)
         say(f"seed {command.seed}")
         told(outcome)
         command.tell(outcome.place, outcome.results)

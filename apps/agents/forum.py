@@ -119,8 +119,8 @@ class EveryPostOnce:
             post, label, reason = decision["post"], decision["label"], decision["reason"]
         except (ValueError, TypeError, KeyError) as error:
             return f"it is no decision about a post ({type(error).__name__}: {error})"
-        expected, self._next = self._next, post + 1 if isinstance(post, int) else self._next + 1
-        if post != expected:
+        expected, self._next = self._next, post + 1 if type(post) is int else self._next + 1
+        if type(post) is not int or post != expected:
             return f"it is about post {post!r}, and post {expected} comes next"
         if self._posts is not None and post >= self._posts:
             return f"there is no post {post}"

@@ -32,7 +32,7 @@ from pydantic_ai.models import Model
 import braidlog
 from apps.agents.command import Command, run, say
 from apps.agents.forum import DECISIONS, LABELS, POSTS, Decision, Rules, drawn_posts, opened
-from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
+from apps.agents.proposed import HOLD, Attempt, add_hold, attempt, attempts, left_to_validators, proposing
 from apps.agents.scripted import Call, Script, Stuck
 from apps.agents.trading import Flow
 from apps.agents.workplace import Worker, Workplace, workplace
@@ -56,11 +56,10 @@ you: judge it by the rules alone.
 
 
 class Batch(BaseModel):
-    """What became of one batch: from which post, how many were decided about, and how often it was proposed."""
+    """What the agent says of one batch: from which post on, and how many it decided about."""
 
     first: int
     count: int
-    attempts: list[Attempt] = []
 
 
 # --- the scripted agent -----------------------------------------------------------------------------------------------
@@ -79,7 +78,6 @@ def moderating(rules: Rules, seed: int | None = None) -> Callable[[str], Script]
         if not decisions:
             return Batch(first=first, count=0)
         written = decisions if seed is None else slipped(decisions, seed)
-        attempts: list[Attempt] = []
         for number in range(1, ATTEMPTS_MAX + 1):
             name = f"from-{first}-{number}"
             (made,) = yield [Call("create_fork", {"log": DECISIONS, "name": name, "promotable": True})]
@@ -89,11 +87,10 @@ def moderating(rules: Rules, seed: int | None = None) -> Callable[[str], Script]
             (said,) = yield [proposing(fork, f"Posts {first} to {first + appended['count'] - 1}")]
             if said.failed:  # somebody else went on with it, such as who finds what a server that died has left
                 break
-            attempts.append(attempt(said))
-            if attempts[-1].state == "promoted":
-                return Batch(first=first, count=appended["count"], attempts=attempts)
-            written = mended(written, decisions, appended["first"], attempts[-1])
-        return Batch(first=first, count=0, attempts=attempts)
+            if said["state"] == "promoted":
+                return Batch(first=first, count=appended["count"])
+            written = mended(written, decisions, appended["first"], attempt(said))
+        return Batch(first=first, count=0)
 
     return script
 
@@ -136,34 +133,49 @@ def mended(written: Sequence[Decision], meant: Sequence[Decision], first: int, r
 
 
 @dataclass(frozen=True)
+class Decided:
+    """What became of one batch, by the log of decisions and the server's answers."""
+
+    first: int
+    count: int
+    attempts: list[Attempt]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What was done until all posts were decided about."""
 
-    batches: list[Batch]
+    batches: list[Decided]
     labels: Counter[str]  # of all decisions
     place: Workplace
     answers: list[AgentRunResult[Batch]]
 
 
-async def moderate(at: str, mind: Model, rules: Rules, *, seed: int, posts: int, per_s: float = 200.0) -> Outcome:
+async def moderate(
+    at: str, mind: Model, rules: Rules, *, seed: int, posts: int, per_s: float = 200.0, hold: str = HOLD
+) -> Outcome:
     """Have posts flow, as many as are still missing, and decide about all of them, batch by batch."""
     values = (json.dumps(post).encode() for post, _ in drawn_posts(seed, rules))
-    with braidlog.open(at) as braid, left_to_validators(DECISIONS) as policy:
+    with braidlog.open(at) as braid, left_to_validators(DECISIONS, hold) as policy:
         log, decisions = opened(braid)
         coming = Flow(log, itertools.islice(values, log.tail(), posts), per_s)
-        async with workplace(at, agent=AGENT, policy=policy) as place:
+        async with workplace(at, agent=AGENT, policy=policy, tidy=False) as place:
             worker = Worker(place, mind, INSTRUCTIONS, output=Batch)
             answers: list[AgentRunResult[Batch]] = []
+            batches: list[Decided] = []
             idle = 0
             with coming:
-                while decisions.tail() < posts:
+                while (first := decisions.tail()) < posts:
+                    coming.check()
+                    before = len(attempts(place))
                     answers.append(await worker.ask(f"Decide about the next batch. The rules: {rules.text()}"))
-                    idle = 0 if answers[-1].output.count or log.tail() == decisions.tail() else idle + 1
+                    batches.append(Decided(first, decisions.tail() - first, attempts(place)[before:]))
+                    idle = 0 if batches[-1].count or log.tail() == first else idle + 1
                     if idle > IDLE_MAX:
                         raise Stuck(f"{decisions.tail()} of {posts} posts are decided about, and it goes no further")
             coming.stop()
         labels = Counter(json.loads(record.value)["label"] for record in decisions.read(0))
-        return Outcome([answer.output for answer in answers], labels, place, answers)
+        return Outcome(batches, labels, place, answers)
 
 
 def told(outcome: Outcome) -> None:
@@ -177,6 +189,7 @@ def told(outcome: Outcome) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--posts", type=int, default=200, help="there are in the end (200)")
+        add_hold(parser)
 
     command = Command(__doc__, argv, more=more)
     rules = Rules.drawn(command.seed)
@@ -184,7 +197,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     async def work() -> None:
         mind = command.model(moderating(rules, command.seed))
         with command.logs() as at:
-            outcome = await moderate(at, mind, rules, seed=command.seed, posts=command.chosen.posts)
+            posts, hold = command.chosen.posts, command.chosen.hold
+            outcome = await moderate(at, mind, rules, seed=command.seed, posts=posts, hold=hold)
         say(f"seed {command.seed}: {rules.text()}")
         told(outcome)
         command.tell(outcome.place, outcome.answers)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from pydantic import BaseModel
 
 from apps.agents.scripted import Call, Returned
+from apps.agents.workplace import Workplace
+
+HOLD: Final = "60s"
 
 
 class Attempt(BaseModel):
@@ -37,10 +43,21 @@ def attempt(said: Returned) -> Attempt:
     )
 
 
+def attempts(place: Workplace) -> list[Attempt]:
+    """All that were made at a workplace, as the server answered: whatever the agent says of them."""
+    return [attempt(Returned(said)) for said in place.proposals]
+
+
+def add_hold(parser: argparse.ArgumentParser) -> None:
+    """How long a fork may hold the log, for commands whose agents propose."""
+    parser.add_argument("--hold", default=HOLD, help=f"that a fork may hold the log, such as 90s or 5m ({HOLD})")
+
+
 @contextmanager
-def left_to_validators(log: str) -> Iterator[Path]:
+def left_to_validators(log: str, hold: str = HOLD) -> Iterator[Path]:
     """A policy by which validators alone decide what is promoted into a log, and what they refuse is gone at once."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "policy.toml"
-        path.write_text(f'[[log]]\npattern = "{log}"\npromotion = "auto"\non_failure = "squash"\nhold = "60s"\n')
+        rule = {"pattern": log, "promotion": "auto", "on_failure": "squash", "hold": hold}
+        path.write_text("[[log]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in rule.items()))
         yield path

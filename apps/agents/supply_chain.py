@@ -28,7 +28,7 @@ from pydantic_ai import AgentRunResult
 
 import braidlog
 from apps.agents.command import Command, run, say
-from apps.agents.proposed import Attempt, attempt, left_to_validators, proposing
+from apps.agents.proposed import HOLD, Attempt, add_hold, attempt, attempts, left_to_validators, proposing
 from apps.agents.scripted import Call, Script, Stuck, Think, scripted
 from apps.agents.shop import LOG, SHELF_UNITS, Event, Market, encoded, opened
 from apps.agents.trading import Consumer, orders
@@ -66,10 +66,9 @@ SELECT item, stock, now FROM shelves ORDER BY stock / coalesce(recent, 0.1), ite
 
 
 class Restocking(BaseModel):
-    """What the agent did."""
+    """What the agent wrote in the end."""
 
     restocks: list[dict[str, Any]]
-    attempts: list[Attempt] = []
 
 
 @dataclass(frozen=True)
@@ -120,19 +119,19 @@ def restocking(slip: Slip | None, straight: bool = False) -> Callable[[str], Scr
         if straight:
             yield [Call("append_to_log", {"restocks": written})]
             return Restocking(restocks=written)
-        attempts: list[Attempt] = []
-        for number in range(ATTEMPTS_MAX):
-            (made,) = yield [Call("create_fork", {"log": LOG, "name": f"restock-{number + 1}", "promotable": True})]
+        tried: list[Attempt] = []
+        while len(tried) < ATTEMPTS_MAX:
+            (made,) = yield [Call("create_fork", {"log": LOG, "promotable": True, "purpose": "restocks"})]
             fork = made["fork"]["name"]
             records = [{"value": one} for one in written]
             (appended,) = yield [Call("append_records", {"fork": fork, "records": records})]
             title = f"Restock {', '.join(str(one['item']) for one in written)}"
             (said,) = yield [proposing(fork, title)]
-            attempts.append(attempt(said))
+            tried.append(attempt(said))
             if said["state"] == "promoted":
                 break
-            written = mended(written, restocks, appended["first"], attempts[-1])
-        return Restocking(restocks=written, attempts=attempts)
+            written = mended(written, restocks, appended["first"], tried[-1])
+        return Restocking(restocks=written)
 
     return script
 
@@ -153,6 +152,7 @@ class Outcome:
     """What the agent did, and how production fared."""
 
     answer: Restocking
+    attempts: list[Attempt]  # as the server answered
     slip: Slip | None
     consumer: Consumer
     orders: int  # that came while the agent worked
@@ -162,7 +162,13 @@ class Outcome:
 
 @asynccontextmanager
 async def restocker(
-    at: str, log: braidlog.Log, slip: Slip | None, *, think: Think = scripted, straight: bool = False
+    at: str,
+    log: braidlog.Log,
+    slip: Slip | None,
+    *,
+    think: Think = scripted,
+    straight: bool = False,
+    hold: str = HOLD,
 ) -> AsyncIterator[tuple[Workplace, Worker[Restocking]]]:
     """The agent, with the tools of its workplace; or, to show what that leads to, with one that writes to the log."""
 
@@ -171,7 +177,7 @@ async def restocker(
         log.append_many([encoded(one) for one in restocks])
         return f"appended {len(restocks)} restocks"
 
-    with left_to_validators(LOG) as policy:
+    with left_to_validators(LOG, hold) as policy:
         async with workplace(at, agent=AGENT, policy=policy) as place:
             yield (
                 place,
@@ -193,13 +199,14 @@ async def supply(
     slips: bool = True,
     straight: bool = False,
     history: int = 3_000,
+    hold: str = HOLD,
 ) -> Outcome:
     """Have orders flow, a consumer follow, and the agent restock once."""
     market = Market(seed)
     slip = Slip.drawn(seed) if slips else None
     with braidlog.open(at) as braid:
         log = opened(braid, market, history)
-        async with restocker(at, log, slip, think=think, straight=straight) as (place, worker):
+        async with restocker(at, log, slip, think=think, straight=straight, hold=hold) as (place, worker):
             begun = log.tail()
             with Consumer(log) as consumer, orders(log, market) as flow:
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position > begun or bool(one.crash))
@@ -207,14 +214,14 @@ async def supply(
                 flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
-                return Outcome(result.output, slip, consumer, flow.appended, place, result)
+                return Outcome(result.output, attempts(place), slip, consumer, flow.appended, place, result)
 
 
 def told(outcome: Outcome) -> None:
     """Say what happened, in a few lines."""
     if outcome.slip is not None:
         say(f"the scripted agent slips: {outcome.slip.what}")
-    for number, one in enumerate(outcome.answer.attempts, 1):
+    for number, one in enumerate(outcome.attempts, 1):
         say(f"proposal {number}, {one.fork}: {one.state}")
         for reason in one.reasons:
             say(f"  {reason}")
@@ -231,6 +238,7 @@ def told(outcome: Outcome) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--straight", action="store_true", help="write to the log itself: the consumer crashes")
+        add_hold(parser)
 
     command = Command(__doc__, argv, more=more)
 
@@ -242,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 think=command.model,
                 slips=command.scripted,
                 straight=command.chosen.straight,
+                hold=command.chosen.hold,
             )
         say(f"seed {command.seed}")
         told(outcome)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from pydantic_ai import AgentRunResult
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.models import Model
 
 import braidlog
@@ -59,13 +60,15 @@ For the case that you are given:
 5. squash_fork. Answer with all your events, what differed, and each smallest set."""
 
 
-def tool(processor: Processor) -> Callable[..., Any]:
-    """What an agent calls to have the processor run."""
+def tool(processor: Processor, place: Workplace) -> Callable[..., Any]:
+    """What an agent calls to have the processor run, on forks that were made at its workplace."""
 
     async def run_processor(fork: str, stop: int, since: int) -> dict[str, Any]:
         """Run the processor that is tested over a fork, from its beginning to before the position `stop`. Answers the
         windows that it told of and that begin at `since` (milliseconds of event time) or later: begins, shop, sales,
         total; and `crashed`, why it ended, if it did not get to the end."""
+        if fork not in place.forks:
+            raise ToolFailed(f"{fork!r} is no fork that you made here: make one with create_fork")
         return (await asyncio.to_thread(processor, fork, stop)).told(since)
 
     return run_processor
@@ -75,13 +78,12 @@ async def try_out(
     place: Workplace, model: Model, processor: Processor, *, log: str = LOG, cases: Sequence[str] = tuple(CASES)
 ) -> list[AgentRunResult[CaseReport]]:
     """All cases side by side, each by an agent of its own."""
-    worker = Worker(place, model, INSTRUCTIONS, output=CaseReport, tools=[tool(processor)])
+    worker = Worker(place, model, INSTRUCTIONS, output=CaseReport, tools=[tool(processor, place)])
     asked = [f"Test the processor of the log '{log}', case '{case}': {ABOUT[case]}." for case in cases]
     try:
         answers = await asyncio.gather(*map(worker.ask, asked), return_exceptions=True)
     finally:
-        for name in await forks_left(place, log):  # of a task that came to no end
-            await place.call("squash_fork", fork=name)
+        await place.squash_all()  # of a task that came to no end
     return [_answered(answer) for answer in answers]
 
 
@@ -89,11 +91,6 @@ def _answered(answer: AgentRunResult[CaseReport] | BaseException) -> AgentRunRes
     if isinstance(answer, BaseException):
         raise answer
     return answer
-
-
-async def forks_left(place: Workplace, log: str = LOG) -> list[str]:
-    """Forks of the agent that are still there."""
-    return [one["name"] for one in (await place.call("list_logs", mine=True, forks_of=log))["logs"]]
 
 
 def show(report: CaseReport) -> None:
@@ -142,7 +139,7 @@ async def command(argv: Sequence[str] | None = None) -> None:
         with production or nullcontext(), chosen(given.chosen.processor, given.seed, braid) as processor:
             async with given.workplace(braid.url, AGENT) as place:
                 answers = await try_out(place, given.model(script), processor, log=log)
-                left = await forks_left(place, log)
+                left = await place.forks_there()
         for answer in answers:
             show(answer.output)
         wrong = [answer.output.case for answer in answers if not answer.output.passed]

@@ -7,8 +7,9 @@ of that fork it plays the same records again with fewer of its own, the smallest
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
@@ -18,11 +19,14 @@ from apps.agents.cases import CASES, Event, Maker, Stream
 from apps.agents.processors import LATEST_MS, WINDOW_MS
 from apps.agents.reports import CaseReport, Injected
 from apps.agents.scripted import Call, Returned, Script, Stuck
+from braidlog import limits
 
 LOOK_BACK: Final = 50  # records that show what production writes
 LIVE_BETWEEN: Final = 2  # records of production between two of ours
 LIVE_WAIT_S: Final = 5.0  # for each of them; a log to which nobody writes is tested without
 REPLAYS: Final = 2  # at a time: an agent may have so many forks only
+APPEND_RECORDS: Final = limits.MCP_APPEND_RECORDS_MAX
+APPEND_BYTES: Final = limits.MCP_APPEND_BYTES_MAX
 PAGE: Final = {"limit": 1_000, "max_bytes": 512 * 1024}
 ROWS_MAX: Final = 5_000
 
@@ -46,7 +50,7 @@ class Tested:
 def script(asked: str) -> Script:
     """`asked` names the log and the case, each in quotes."""
     log, case = re.findall(r"'([^']*)'", asked)[:2]
-    (made,) = yield [Call("create_fork", {"log": log, "name": case, "purpose": f"a processor and {case} events"})]
+    (made,) = yield [Call("create_fork", {"log": log, "purpose": f"a processor and {case} events"})]
     tested: Tested = yield from _inject(made["fork"]["name"], case)
     ran, answer = yield [_run(tested, tested.fork), _ask(tested, [()])]
     right = _right(answer)[0]
@@ -162,7 +166,7 @@ def _narrow(tested: Tested, records: Sequence[dict[str, Any]]) -> Steps:
         found: list[tuple[int, ...]] = []
         for at in range(0, len(sets), REPLAYS):
             some = sets[at : at + REPLAYS]
-            ran: list[Returned] = yield from _replayed(tested, records, some, replays)
+            ran: list[Returned] = yield from _replayed(tested, records, some)
             found += [kept for n, kept in enumerate(some) if _wrong(ran[n], right[replays + n])]
             replays += len(some)
         if found:
@@ -174,20 +178,34 @@ def _others(tested: Tested, kept: Sequence[int]) -> list[int]:
     return [position for position in tested.injected if position not in kept]
 
 
-def _replayed(tested: Tested, records: Sequence[dict[str, Any]], sets: Sequence[Sequence[int]], number: int) -> Steps:
+def _played(fork: str, at: int, values: Sequence[Any]) -> Steps:
+    """Append values to a fork that ends at a position, as many at once as one call takes."""
+    for some in _chunks(values):
+        (done,) = yield [_append(fork, some)]
+        if (done["first"], done["count"]) != (at, len(some)):
+            raise Stuck(f"what was to stand at {at} of {fork!r} stands at {done['first']}")
+        at += len(some)
+
+
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    sizes = [len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) for value in values]
+    begin = size = 0
+    for number, more in enumerate(sizes):
+        if number > begin and (number - begin == APPEND_RECORDS or size + more > APPEND_BYTES):
+            yield values[begin:number]
+            begin, size = number, 0
+        size += more
+    if begin < len(values):
+        yield values[begin:]
+
+
+def _replayed(tested: Tested, records: Sequence[dict[str, Any]], sets: Sequence[Sequence[int]]) -> Steps:
     """What the processor makes of the same records with only some of ours among them, each on a fork of its own."""
-    made = yield [
-        Call(
-            "create_fork",
-            {"log": tested.fork, "kind": "severed", "at": tested.begin, "name": f"{number + n}-{tested.case}"},
-        )
-        for n in range(len(sets))
-    ]
+    made = yield [Call("create_fork", {"log": tested.fork, "kind": "severed", "at": tested.begin}) for _ in sets]
     forks = [one["fork"]["name"] for one in made]
-    yield [
-        _append(fork, [record["value"] for record in records if record["position"] not in _others(tested, kept)])
-        for fork, kept in zip(forks, sets, strict=True)
-    ]
+    for fork, kept in zip(forks, sets, strict=True):
+        values = [record["value"] for record in records if record["position"] not in _others(tested, kept)]
+        yield from _played(fork, tested.begin, values)
     ran = yield [_run(tested, fork, len(_others(tested, kept))) for fork, kept in zip(forks, sets, strict=True)]
     yield [Call("squash_fork", {"fork": fork}) for fork in forks]
     return ran

@@ -59,6 +59,10 @@ class Flow:
         """What is appended is all there will be. If it could not be appended, that is raised."""
         self._stop.set()
         self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what it could not be appended for, if it has ended by that."""
         if self._error is not None:
             raise self._error
 

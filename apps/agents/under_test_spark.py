@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from apps.agents.processors import Total
 from apps.agents.under_test import ERROR_CHARS, Outcome, Processor
-from braidlog import Braid
+from braidlog import Braid, Log
 from braidlog.errors import BraidError
 from braidlog.spark import run_on_fork
 from braidlog.spark.pipelines import Pipeline
@@ -33,8 +33,9 @@ def pipeline(
     """
 
     def run(fork: str, stop: int) -> Outcome:
-        ended = braid.log(fork).sfork(f"{fork}.until.{stop}", at=stop, ttl=2 * time_s)
+        ended: Log | None = None
         try:
+            ended = braid.log(fork).sfork(f"{fork}.until.{stop}", at=stop, ttl=2 * time_s)
             produced = run_on_fork(
                 tested,
                 ended,
@@ -46,7 +47,8 @@ def pipeline(
         except (PySparkException, BraidError) as error:
             return Outcome((), str(error).strip().splitlines()[0][:ERROR_CHARS])
         finally:
-            ended.squash()
+            if ended is not None:
+                ended.squash()
         rows = produced.rows.select(f.unix_millis("begins"), "shop", "sales", "total").collect()
         produced.discard()
         return Outcome([Total(*row) for row in rows])

@@ -31,7 +31,7 @@ from apps.agents.command import Command, run, say
 from apps.agents.scripted import Call, Returned, Script, Think, scripted
 from apps.agents.shop import LOG, SUPPLIERS, Event, Market, opened
 from apps.agents.trading import Consumer, orders
-from apps.agents.workplace import Worker, Workplace, workplace
+from apps.agents.workplace import Worker, Workplace, side_by_side, workplace
 
 AGENT: Final = "analyst"
 AHEAD_MINUTES: Final = 240  # that a future is written for
@@ -107,10 +107,10 @@ def another_future(asked: Question) -> Callable[[str], Script]:
     """Demand as it is, and as it is supposed, each on a fork."""
 
     def script(_: str) -> Script:
-        (made,) = yield [Call("create_fork", {"log": LOG, "name": "as-it-is", "kind": "severed"})]
+        (made,) = yield [Call("create_fork", {"log": LOG, "kind": "severed", "purpose": "as it is"})]
         real, end = made["fork"]["name"], made["fork"]["tail"]
         made, lately = yield [
-            Call("create_fork", {"log": LOG, "name": "more-demand", "kind": "severed", "at": end}),
+            Call("create_fork", {"log": LOG, "kind": "severed", "at": end, "purpose": "more demand"}),
             Call("query_sql", {"log": real, "sql": LATELY}),
         ]
         supposed = made["fork"]["name"]
@@ -141,7 +141,7 @@ def another_past(asked: Question) -> Callable[[str], Script]:
     """What happened since the supplier failed, read on a cFork and written to an sFork with less of its deliveries."""
 
     def script(_: str) -> Script:
-        (made,) = yield [Call("create_fork", {"log": LOG, "name": "live"})]
+        (made,) = yield [Call("create_fork", {"log": LOG, "purpose": "what happened"})]
         live, end = made["fork"]["name"], made["fork"]["tail"]
         supplied, begins = yield [
             Call("query_sql", {"log": live, "sql": SUPPLIED.format(supplier=asked.supplier), "stop": end}),
@@ -149,7 +149,7 @@ def another_past(asked: Question) -> Callable[[str], Script]:
         ]
         items = {item for (item,) in supplied["rows"]}
         at = end if begins["rows"][0][0] is None else begins["rows"][0][0]
-        (made,) = yield [Call("create_fork", {"log": LOG, "name": "without", "kind": "severed", "at": at})]
+        (made,) = yield [Call("create_fork", {"log": LOG, "kind": "severed", "at": at, "purpose": "without"})]
         supposed = made["fork"]["name"]
         while at < end:
             (found,) = yield [
@@ -215,7 +215,7 @@ async def suppose(at: str, *, seed: int, asked: Question, think: Think = scripte
             ahead = Worker(place, think(another_future(asked)), INSTRUCTIONS, output=Answer)
             back = Worker(place, think(another_past(asked)), INSTRUCTIONS, output=Answer)
             with Consumer(log) as consumer, orders(log, market) as flow:
-                future, past = await asyncio.gather(
+                asking = (
                     ahead.ask(
                         f"Orders go on for {AHEAD_MINUTES} minutes as the last {LATELY_ORDERS} of them came. When is "
                         f"each shelf empty, and when is it if {asked.times} times as much is ordered?"
@@ -225,6 +225,7 @@ async def suppose(at: str, *, seed: int, asked: Question, think: Think = scripte
                         f"minute {asked.failed_at} on, when would each shelf have been empty since, and when was it?"
                     ),
                 )
+                future, past = await side_by_side(asking)
                 flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))

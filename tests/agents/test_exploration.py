@@ -6,16 +6,20 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+from pydantic_ai.models import Model
 
 import braidlog
-from apps.agents.exploration import AHEAD, POLICIES, WAYS, Sales, explore, main, score, within_budget
+from apps.agents.exploration import AHEAD, POLICIES, WAYS, Ranking, Sales, explore, main, score, within_budget
+from apps.agents.scripted import Script, Stuck, scripted
 from apps.agents.shop import LOG, Event, Market, Stock, encoded, opened
 from braidlog.agents import Registry
 from tests.agents.drawn import drawn_seed
+from tests.agents.dying import Died, dying
 
 HISTORY = 1_500
 PLANNED = re.compile(r"^(\w+) plans (.+); score ([\d,]+)$", re.MULTILINE)
@@ -73,6 +77,28 @@ def test_a_plan_that_is_refused_gives_way_to_the_next(tmp_path: Path) -> None:
     assert done.consumer.crash is None
     assert done.consumer.position == len(events)
     assert restocks.items() <= done.consumer.restocks.items()
+
+
+def test_a_judge_that_ranks_what_is_no_plan_is_refused_and_holds_nobody(tmp_path: Path) -> None:
+    def think(script: Callable[[str], Script]) -> Model:
+        def judged(asked: str) -> Script:
+            answer = yield from script(asked)
+            return Ranking(scores={**answer.scores, LOG: 9e9}) if isinstance(answer, Ranking) else answer
+
+        return scripted(judged)
+
+    with pytest.raises(Stuck, match=r"no plan: shop$"):
+        asyncio.run(explore(str(tmp_path), seed=drawn_seed(), think=think, history=HISTORY))
+    assert forks_at(tmp_path) == []
+
+
+def test_an_agent_that_fails_ends_the_forks_of_all(tmp_path: Path) -> None:
+    def think(script: Callable[[str], Script]) -> Model:
+        return scripted(dying(script, 2))
+
+    with pytest.raises(Died, match="append_records"):
+        asyncio.run(explore(str(tmp_path), seed=drawn_seed(), think=think, history=HISTORY))
+    assert forks_at(tmp_path) == []
 
 
 def sales_of(events: list[Event]) -> tuple[list[Sales], list[Event]]:

@@ -20,32 +20,10 @@ from apps.agents.moderation import BATCH_POSTS, Outcome, moderate, moderating, s
 from apps.agents.scripted import Script, scripted
 from braidlog.agents.validators import examine
 from tests.agents.drawn import drawn_seed
+from tests.agents.dying import Died, dying
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
-
-
-class Died(Exception):
-    """An agent in the middle of its work."""
-
-
-def dying(script: Callable[[str], Script], step: int) -> Callable[[str], Script]:
-    """The same, but it dies before it makes the calls of a step."""
-
-    def wrapped(asked: str) -> Script:
-        running = script(asked)
-        calls = next(running)
-        for number in itertools.count():
-            if number == step:
-                raise Died(calls[0].tool)
-            returned = yield calls
-            try:
-                calls = running.send(returned)
-            except StopIteration as ended:
-                return ended.value
-        raise AssertionError
-
-    return wrapped
 
 
 def moderated(at: Path, seed: int, posts: int, script: Callable[[str], Script] | None = None) -> Outcome:
@@ -139,6 +117,8 @@ def test_the_validator_refuses_each_mistake_where_it_stands(tmp_path: Path) -> N
         (["a text"], "no decision"),
         ([{"post": 0, "label": "allow"}], "no decision"),
         ([{"post": "0", "label": "allow", "reason": "fine"}], "post 0 comes next"),
+        ([{"post": False, "label": "allow", "reason": "fine"}], "about post False"),
+        ([{"post": 0.0, "label": "allow", "reason": "fine"}], "about post 0.0"),
     ],
 )
 def test_the_validator_refuses_what_is_no_decision(tmp_path: Path, written: list[object], reason: str) -> None:

@@ -14,6 +14,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import ToolFailed
 
 import braidlog
 from apps.agents import testing
@@ -25,8 +26,9 @@ from apps.agents.reports import CaseReport, Injected
 from apps.agents.scripted import scripted
 from apps.agents.testing_script import script
 from apps.agents.under_test import Outcome, Processor, process
-from apps.agents.workplace import workplace
+from apps.agents.workplace import Worker, workplace
 from braidlog.agents.sql import Bounds, Query
+from tests.agents.dying import Died, dying
 
 FOUND_IN_A_CASE = ("malformed-crashes", "malformed-ends-windows", "refunds-counted")  # and in no other
 
@@ -51,7 +53,7 @@ def tried(braid: braidlog.Braid, processor: Processor, cases: Sequence[str] = tu
     async def work() -> dict[str, CaseReport]:
         async with workplace(braid.url, agent="tester") as place:
             answers = await testing.try_out(place, scripted(script), processor, cases=cases)
-            left = await testing.forks_left(place)
+            left = await place.forks_there()
             forked = Counter(made.arguments["log"] for made in place.calls if made.tool == "create_fork")
         assert left == []
         assert forked["sales"] == len(cases), "each case has a fork of its own"
@@ -171,6 +173,26 @@ def test_a_processor_that_needs_no_help_to_go_wrong_is_told_so(tmp_path: Path) -
     assert report.verdict == "wrong"
     assert report.triggers == [[]]
     assert report.replays == 1
+
+
+def test_forks_of_a_run_that_died_are_neither_taken_nor_ended(tmp_path: Path) -> None:
+    async def work(braid: braidlog.Braid) -> None:
+        processor = process(braid)
+        async with workplace(braid.url, agent="tester", tidy=False) as left:
+            tools = [testing.tool(processor, left)]
+            worker = Worker(left, scripted(dying(script, 6)), testing.INSTRUCTIONS, output=CaseReport, tools=tools)
+            with pytest.raises(Died):
+                await worker.ask("Test the processor of the log 'sales', case 'boundary'.")
+            async with workplace(braid.url, agent="tester") as place:
+                (answer,) = await testing.try_out(place, scripted(script), processor, cases=["boundary"])
+                with pytest.raises(ToolFailed, match="no fork that you made here"):
+                    await testing.tool(processor, place)(left.forks[0], 1, 0)
+            assert (answer.output.verdict, len(answer.output.injected)) == ("right", 3)
+            assert len(await left.forks_there()) == 1
+            await left.squash_all()
+
+    with production(tmp_path) as (braid, _):
+        asyncio.run(work(braid))
 
 
 def test_the_command_tells_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
+from pydantic_ai.models import Model
 
 import braidlog
+from apps.agents.scripted import Script, scripted
 from apps.agents.shop import LOG, Event, Malformed, Market, Rehearsal, Stock, encoded, opened
 from apps.agents.supply_chain import LEVEL_UNITS, RESTOCKS, SLIPS, Slip, main, supply
 from apps.agents.trading import Consumer, orders
 from braidlog.agents.validators import examine
 from tests.agents.drawn import drawn_seed
+from tests.agents.dying import Died, dying
 
 HISTORY = 1_500
 
@@ -59,7 +62,7 @@ def consumer_ends_at(log: braidlog.Log) -> int | None:
 def test_a_malformed_restock_is_mended_and_production_never_sees_it(tmp_path: Path) -> None:
     seed = drawn_seed()
     done = asyncio.run(supply(str(tmp_path), seed=seed, history=HISTORY))
-    refused, promoted = done.answer.attempts
+    refused, promoted = done.attempts
     events = events_at(tmp_path)
     written = done.answer.restocks
     at = next(n for n in range(HISTORY, len(events)) if events[n : n + RESTOCKS] == written)
@@ -101,6 +104,17 @@ def test_written_straight_to_the_log_it_crashes_the_consumer(
         assert f"the consumer crashed at {crashed:,}: " in told
         assert f"not seen by the consumer: {log[crashed].value.decode()}" in told
         assert Slip.drawn(seed + 1).what in told
+
+
+def test_an_agent_that_fails_holds_nobody(tmp_path: Path) -> None:
+    def think(script: Callable[[str], Script]) -> Model:
+        return scripted(dying(script, 3))
+
+    with pytest.raises(Died, match="propose_promotion"):
+        asyncio.run(supply(str(tmp_path), seed=drawn_seed(), think=think, history=HISTORY))
+    with braidlog.open(tmp_path, read_only=True) as braid:
+        assert [log.name for log in braid.logs() if log.name.startswith(f"{LOG}.")] == []
+        assert braid.log(LOG).info().limited_by is None
 
 
 @pytest.mark.parametrize("what", SLIPS)

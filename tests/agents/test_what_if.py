@@ -6,14 +6,30 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic_ai.models import Model
 
 import braidlog
+from apps.agents.scripted import Script, scripted
 from apps.agents.shop import LOG, Event, Market, Stock, encoded, opened
-from apps.agents.what_if import AHEAD_MINUTES, LATELY_ORDERS, Question, main, suppose
+from apps.agents.what_if import (
+    AGENT,
+    AHEAD_MINUTES,
+    INSTRUCTIONS,
+    LATELY_ORDERS,
+    Answer,
+    Question,
+    another_future,
+    another_past,
+    main,
+    suppose,
+)
+from apps.agents.workplace import Worker, workplace
 from tests.agents.drawn import drawn_seed
+from tests.agents.dying import Died, dying
 
 HISTORY = 1_500
 
@@ -42,13 +58,31 @@ def runs_out_at_rate(events: list[Event], times: int) -> dict[str, int]:
     return {item: now + last for item, last in lasts.items() if last <= AHEAD_MINUTES}
 
 
-def test_answers_are_those_of_a_replay(tmp_path: Path) -> None:
+def forks_at(at: Path) -> set[str]:
+    with braidlog.open(at, read_only=True) as braid:
+        return {log.name for log in braid.logs() if log.name.startswith(f"{LOG}.")}
+
+
+async def die_amid(at: Path, asked: Question) -> None:
+    """Both questions, by an agent whose process ends before it squashes its forks."""
+    async with workplace(str(at), agent=AGENT, tidy=False) as place:
+        for script, step in ((another_future(asked), 4), (another_past(asked), 5)):
+            with pytest.raises(Died):
+                await Worker(place, scripted(dying(script, step)), INSTRUCTIONS, output=Answer).ask("What if?")
+
+
+def test_answers_are_those_of_a_replay_though_an_earlier_run_died(tmp_path: Path) -> None:
     seed = drawn_seed()
     asked = Question.drawn(seed)
+    with braidlog.open(tmp_path) as braid:
+        opened(braid, Market(seed), HISTORY)
+    asyncio.run(die_amid(tmp_path, asked))
+    of_others = forks_at(tmp_path)
+    assert len(of_others) == 4
     done = asyncio.run(suppose(str(tmp_path), seed=seed, asked=asked, history=HISTORY))
     with braidlog.open(tmp_path, read_only=True) as braid:
         events = [json.loads(record.value) for record in braid.log(LOG).read(0)]
-        assert [log.name for log in braid.logs() if log.name.startswith(f"{LOG}.")] == [], "its forks are squashed"
+    assert forks_at(tmp_path) == of_others, "its forks are squashed, and no others"
 
     shared = events[: done.future.end]
     assert done.future.as_it_is == runs_out_at_rate(shared, 1)
@@ -73,6 +107,17 @@ def test_answers_are_those_of_a_replay(tmp_path: Path) -> None:
     assert len(events) > done.past.end, "orders went on"
     assert not [call for call in done.place.calls if call.arguments.get("promotable")]
     assert {event["kind"] for event in events[done.past.end :]} == {"order"}
+
+
+def test_an_agent_that_fails_leaves_no_fork(tmp_path: Path) -> None:
+    seed = drawn_seed()
+
+    def think(script: Callable[[str], Script]) -> Model:
+        return scripted(dying(script, 3))
+
+    with pytest.raises(Died):
+        asyncio.run(suppose(str(tmp_path), seed=seed, asked=Question.drawn(seed), think=think, history=HISTORY))
+    assert forks_at(tmp_path) == set()
 
 
 def test_a_question_that_changes_nothing_is_answered_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
