@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -10,13 +11,15 @@ from typing import Final
 
 import braidlog
 from apps.agents.live_sales import sales
+from apps.agents.processors import LATEST_MS, WINDOW_MS, Tumbling
+from apps.agents.reports import CaseReport, Injected
 from apps.agents.scripted import scripted
 from apps.agents.testing import try_out
 from apps.agents.testing_script import script
 from apps.agents.under_test import process
 from apps.agents.workplace import Workplace
 from bench import harness
-from bench.beside_agents import Done, Production, Tally, attend, compare
+from bench.beside_agents import Beside, Done, Production, Tally, attend, compare
 from bench.critical import ROOT
 from bench.harness import Figure, Options
 from bench.peers.driver import STAMP
@@ -58,15 +61,28 @@ def _production() -> Production:
 # --- in the agent's process -------------------------------------------------------------------------------------------
 
 
-def work_as_tester(braid: braidlog.Braid, pipe: Connection, told: str) -> Tally | float:
+def work_as_tester(braid: braidlog.Braid, pipe: Connection, told: str) -> Tally | Beside:
     """What it is told, until it is told to end."""
     return attend(braid, pipe, told, AGENT, _try_out)
 
 
 async def _try_out(place: Workplace, braid: braidlog.Braid) -> Done:
     answers = await try_out(place, scripted(script), process(braid, BUG), log=ROOT)
-    found = sum(answer.output.case == "late" and not answer.output.passed for answer in answers)
-    return Done(tasks=len(answers), found=found)
+    reports = {answer.output.case: answer.output for answer in answers}
+    right = [report.triggers == triggers(report) for report in reports.values()]
+    return Done(tasks=len(answers), found=float(all(right) and reports["late"].verdict == "wrong"))
+
+
+def triggers(report: CaseReport) -> list[list[Injected]]:
+    """What the bug must show of a case: each event that it drops, unless it only repeats one that was counted."""
+    dropped = [event for event in report.injected if _dropped(event)]
+    firsts = [next(one for one in report.injected if one.value == event.value) for event in dropped]
+    return [[event] for event in dropped] if any(map(_dropped, firsts)) else []
+
+
+def _dropped(event: Injected) -> bool:
+    late = event.late_ms is not None and WINDOW_MS <= event.late_ms < LATEST_MS
+    return late and Tumbling().understood(json.dumps(event.value).encode()) is not None
 
 
 if __name__ == "__main__":

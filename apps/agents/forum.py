@@ -90,7 +90,8 @@ def drawn_posts(seed: int, rules: Rules) -> Iterator[tuple[dict[str, str], str]]
 class EveryPostOnce:
     """A validator: each post is decided about once, in the order of posts, with a label that there is and a reason.
 
-    `at` is where the posts are, so that nothing is decided about a post that is not there.
+    `at` is the directory where the posts are, so that nothing is decided about a post that is not there. Without it, as
+    on a service, to which a validator has no connection of its own, that is not looked at.
     """
 
     def __init__(self, at: str | None = None) -> None:

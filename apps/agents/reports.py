@@ -21,10 +21,10 @@ class CaseReport(BaseModel):
     """What came of one case."""
 
     case: str
-    verdict: Literal["right", "wrong", "crashed"]
+    verdict: Literal["right", "wrong", "crashed", "timed out"]
     injected: list[Injected] = Field(description="all of them, but for the last event, which ends the windows")
     live_between: int = Field(description="records that production wrote between them")
-    crash: str | None = None
+    crash: str | None = Field(default=None, description="why it ended, if it crashed or timed out")
     differences: list[Difference] = Field(default_factory=list)
     triggers: list[list[Injected]] = Field(
         default_factory=list, description="each of the smallest sets of injected events with which it goes wrong"

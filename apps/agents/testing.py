@@ -28,7 +28,7 @@ from apps.agents.command import Command, run, say
 from apps.agents.live_sales import LiveSales
 from apps.agents.processors import HANDWRITTEN, planted
 from apps.agents.reports import CaseReport
-from apps.agents.testing_script import script
+from apps.agents.testing_script import HISTORY_RECORDS, script
 from apps.agents.under_test import Processor, process
 from apps.agents.workplace import Worker, Workplace
 
@@ -50,9 +50,11 @@ For the case that you are given:
 2. append_records, three to five events of the case, in several calls. After each call read_records from there with
    `wait_s` until production has written more, so that yours stand between live ones, and take the time from those.
    Give yours ids of their own. Note the positions. The last event is a sale a minute ahead, which ends all windows: the
-   test goes to its position + 1 (`stop`).
-3. run_processor on the fork up to `stop`, and query_sql up to the same `stop` for what is right. Work that out from the
-   records alone; this is a query for it (`variant` 0; doubtful are the amounts of sales that may be counted or not):
+   test goes to its position + 1 (`stop`). It begins {HISTORY_RECORDS} records before your first one, or where the log
+   does (`start`).
+3. run_processor on the fork from `start` to `stop`, and query_sql on the same positions for what is right. Work that
+   out from the records alone; this is a query for it (`variant` 0; doubtful are the amounts of sales that may be counted
+   or not):
 {oracle.sql(0)}
 4. Where they differ, or it crashed, find the smallest sets of your events that it takes: make severed forks of your
    fork at the position where your first event stands, append the same records again with fewer of yours, and run it on
@@ -63,13 +65,13 @@ For the case that you are given:
 def tool(processor: Processor, place: Workplace) -> Callable[..., Any]:
     """What an agent calls to have the processor run, on forks that were made at its workplace."""
 
-    async def run_processor(fork: str, stop: int, since: int) -> dict[str, Any]:
-        """Run the processor that is tested over a fork, from its beginning to before the position `stop`. Answers the
-        windows that it told of and that begin at `since` (milliseconds of event time) or later: begins, shop, sales,
-        total; and `crashed`, why it ended, if it did not get to the end."""
+    async def run_processor(fork: str, start: int, stop: int, since: int) -> dict[str, Any]:
+        """Run the processor that is tested over a fork, from the position `start` to before `stop`. Answers the windows
+        that it told of and that begin at `since` (milliseconds of event time) or later: begins, shop, sales, total; and
+        `crashed` or `timed_out`, why it did not get to the end, if it did not."""
         if fork not in place.forks:
             raise ToolFailed(f"{fork!r} is no fork that you made here: make one with create_fork")
-        return (await asyncio.to_thread(processor, fork, stop)).told(since)
+        return (await asyncio.to_thread(processor, fork, start, stop)).told(since)
 
     return run_processor
 

@@ -24,9 +24,10 @@ from braidlog import limits
 LOOK_BACK: Final = 50  # records that show what production writes
 LIVE_BETWEEN: Final = 2  # records of production between two of ours
 LIVE_WAIT_S: Final = 5.0  # for each of them; a log to which nobody writes is tested without
+HISTORY_RECORDS: Final = 20_000  # before ours, that a processor and the query begin with
 REPLAYS: Final = 2  # at a time: an agent may have so many forks only
 APPEND_RECORDS: Final = limits.MCP_APPEND_RECORDS_MAX
-APPEND_BYTES: Final = limits.MCP_APPEND_BYTES_MAX
+APPEND_BYTES: Final = limits.MCP_APPEND_BYTES_MAX // 2
 PAGE: Final = {"limit": 1_000, "max_bytes": 512 * 1024}
 ROWS_MAX: Final = 5_000
 
@@ -39,6 +40,7 @@ class Tested:
 
     case: str
     fork: str
+    start: int  # records before are left out, of what runs and of what says what is right
     begin: int  # where what is played again begins
     now: int  # the latest time of a sale before that
     stop: int
@@ -51,7 +53,7 @@ def script(asked: str) -> Script:
     """`asked` names the log and the case, each in quotes."""
     log, case = re.findall(r"'([^']*)'", asked)[:2]
     (made,) = yield [Call("create_fork", {"log": log, "purpose": f"a processor and {case} events"})]
-    tested: Tested = yield from _inject(made["fork"]["name"], case)
+    tested: Tested = yield from _inject(made["fork"]["name"], made["fork"]["start"], case)
     ran, answer = yield [_run(tested, tested.fork), _ask(tested, [()])]
     right = _right(answer)[0]
     records: list[dict[str, Any]] = yield from _records(tested)
@@ -61,8 +63,8 @@ def script(asked: str) -> Script:
         by_position = {one.position: one for one in report.injected}
         report = report.model_copy(
             update={
-                "verdict": "crashed" if ran["crashed"] else "wrong",
-                "crash": ran["crashed"],
+                "verdict": "crashed" if ran["crashed"] else "timed out" if ran["timed_out"] else "wrong",
+                "crash": ran["crashed"] or ran["timed_out"],
                 "differences": oracle.differences(right, ran["rows"]),
                 "triggers": [[by_position[position] for position in positions] for positions in smallest],
                 "replays": replays,
@@ -72,7 +74,7 @@ def script(asked: str) -> Script:
     return report
 
 
-def _inject(fork: str, case: str) -> Steps:
+def _inject(fork: str, first: int, case: str) -> Steps:
     (seen,) = yield [Call("read_records", {"log": fork, "last": LOOK_BACK, "limit": LOOK_BACK})]
     stream = Stream.seen(record["value"] for record in seen["records"])
     if stream is None:
@@ -91,7 +93,8 @@ def _inject(fork: str, case: str) -> Steps:
         live += len(came)
         stream = Stream.seen(came, stream) or stream
     (done,) = yield [_append(fork, [make.last(stream)])]
-    return Tested(case, fork, begin, now, done["first"] + 1, since, tuple(injected), live)
+    start = max(first, begin - HISTORY_RECORDS)
+    return Tested(case, fork, start, begin, now, done["first"] + 1, since, tuple(injected), live)
 
 
 def _append(fork: str, values: Sequence[Any]) -> Call:
@@ -112,13 +115,16 @@ def _live_after(fork: str, position: int) -> Steps:
 
 
 def _run(tested: Tested, fork: str, left_out: int = 0) -> Call:
-    return Call("run_processor", {"fork": fork, "stop": tested.stop - left_out, "since": tested.since})
+    return Call(
+        "run_processor", {"fork": fork, "start": tested.start, "stop": tested.stop - left_out, "since": tested.since}
+    )
 
 
 def _ask(tested: Tested, left_out: Sequence[Sequence[int]]) -> Call:
     """For what is right, of the fork as it is or without some of its records."""
     query = oracle.sql(tested.since, left_out)
-    return Call("query_sql", {"log": tested.fork, "sql": query, "stop": tested.stop, "max_rows": ROWS_MAX})
+    span = {"start": tested.start, "stop": tested.stop, "max_rows": ROWS_MAX}
+    return Call("query_sql", {"log": tested.fork, "sql": query} | span)
 
 
 def _right(answer: Returned) -> Mapping[int, oracle.Allowed]:
@@ -128,7 +134,7 @@ def _right(answer: Returned) -> Mapping[int, oracle.Allowed]:
 
 
 def _wrong(ran: Returned, right: oracle.Allowed) -> bool:
-    return bool(ran["crashed"] or oracle.differences(right, ran["rows"]))
+    return bool(ran["crashed"] or ran["timed_out"] or oracle.differences(right, ran["rows"]))
 
 
 def _records(tested: Tested) -> Steps:

@@ -27,36 +27,37 @@ class Outcome:
 
     totals: Sequence[Total]
     crashed: str | None = None
+    timed_out: str | None = None  # which may be the machine's fault, and not its own
 
     def told(self, since: int) -> dict[str, Any]:
         """As an agent is told of it: windows that begin at a time or later."""
         rows = [list(total) for total in self.totals if total.begins >= since]
-        return {"columns": list(Total._fields), "rows": rows, "crashed": self.crashed}
+        return {"columns": list(Total._fields), "rows": rows, "crashed": self.crashed, "timed_out": self.timed_out}
 
 
-Processor: TypeAlias = Callable[[str, int], Outcome]
-"""Runs over a fork, from its beginning to before a position."""
+Processor: TypeAlias = Callable[[str, int, int], Outcome]
+"""Runs over a fork, from a position to before another."""
 
 
 def process(braid: Braid, processor: str = HANDWRITTEN, time_s: float = TIME_S) -> Processor:
     """One of `apps.agents.processors`, each time in a process of its own that gets a fork as `braid tail` tells it."""
 
-    def run(fork: str, stop: int) -> Outcome:
+    def run(fork: str, start: int, stop: int) -> Outcome:
         with tempfile.TemporaryFile() as handed:
-            _hand_over(braid.log(fork), stop, handed)
+            _hand_over(braid.log(fork), start, stop, handed)
             command = [sys.executable, "-m", "apps.agents.processors", "--processor", processor]
             try:
                 ran = subprocess.run(command, stdin=handed, capture_output=True, timeout=time_s, cwd=APPS, check=False)
             except subprocess.TimeoutExpired:
-                return Outcome((), f"it did not end within {time_s:g} s")
+                return Outcome((), timed_out=f"it did not end within {time_s:g} s")
         totals = [Total(**json.loads(line)) for line in ran.stdout.splitlines()]
         return Outcome(totals, _why(ran) if ran.returncode else None)
 
     return run
 
 
-def _hand_over(log: Log, stop: int, to: IO[bytes]) -> None:
-    for at in range(0, stop, READ_RECORDS):
+def _hand_over(log: Log, start: int, stop: int, to: IO[bytes]) -> None:
+    for at in range(start, stop, READ_RECORDS):
         to.writelines(map(json_line, log.read(at, min(stop, at + READ_RECORDS), max_records=READ_RECORDS)))
     to.seek(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -11,7 +12,7 @@ from pyspark.sql import functions as f
 from apps.agents.processors import Total
 from apps.agents.under_test import ERROR_CHARS, Outcome, Processor
 from braidlog import Braid, Log
-from braidlog.errors import BraidError
+from braidlog.errors import BraidError, Timeout
 from braidlog.spark import run_on_fork
 from braidlog.spark.pipelines import Pipeline
 
@@ -32,7 +33,7 @@ def pipeline(
     It runs on a severed fork that ends where the test does: Spark takes all that there is.
     """
 
-    def run(fork: str, stop: int) -> Outcome:
+    def run(fork: str, start: int, stop: int) -> Outcome:
         ended: Log | None = None
         try:
             ended = braid.log(fork).sfork(f"{fork}.until.{stop}", at=stop, ttl=2 * time_s)
@@ -41,9 +42,12 @@ def pipeline(
                 ended,
                 spark=spark,
                 url=braid.url,
+                starting=json.dumps({ended.name: start}),
                 read_options={"maxOffsetsPerTrigger": str(batch_records)},
                 timeout=time_s,
             )
+        except Timeout as error:
+            return Outcome((), timed_out=str(error)[:ERROR_CHARS])
         except (PySparkException, BraidError) as error:
             return Outcome((), str(error).strip().splitlines()[0][:ERROR_CHARS])
         finally:

@@ -169,7 +169,7 @@ def test_nothing_is_reported_of_a_processor_that_is_right(tmp_path: Path) -> Non
 
 def test_a_processor_that_needs_no_help_to_go_wrong_is_told_so(tmp_path: Path) -> None:
     with production(tmp_path) as (braid, _):
-        report = tried(braid, lambda _fork, _stop: Outcome(()), ["boundary"])["boundary"]
+        report = tried(braid, lambda _fork, _start, _stop: Outcome(()), ["boundary"])["boundary"]
     assert report.verdict == "wrong"
     assert report.triggers == [[]]
     assert report.replays == 1
@@ -186,7 +186,7 @@ def test_forks_of_a_run_that_died_are_neither_taken_nor_ended(tmp_path: Path) ->
             async with workplace(braid.url, agent="tester") as place:
                 (answer,) = await testing.try_out(place, scripted(script), processor, cases=["boundary"])
                 with pytest.raises(ToolFailed, match="no fork that you made here"):
-                    await testing.tool(processor, place)(left.forks[0], 1, 0)
+                    await testing.tool(processor, place)(left.forks[0], 0, 1, 0)
             assert (answer.output.verdict, len(answer.output.injected)) == ("right", 3)
             assert len(await left.forks_there()) == 1
             await left.squash_all()
@@ -265,10 +265,10 @@ def test_whatever_becomes_of_a_processor_is_a_result(tmp_path: Path) -> None:
         sale = {"id": "a", "at": 12_000, "shop": "north", "amount": 3}
         far = sale | {"id": "b", "at": 40_000}
         log.append_many([json.dumps(sale).encode(), b"\xff", json.dumps(far).encode(), b"{"])
-        assert process(braid)("sales", 4) == Outcome([(10_000, "north", 1, 3)])
-        assert process(braid)("sales", 2) == Outcome([])
-        crashed = process(braid, "malformed-crashes")("sales", 4)
+        assert process(braid)("sales", 0, 4) == Outcome([(10_000, "north", 1, 3)])
+        assert process(braid)("sales", 0, 2) == process(braid)("sales", 1, 4) == Outcome([])
+        crashed = process(braid, "malformed-crashes")("sales", 0, 4)
         assert crashed.totals == []
         assert "DecodeError" in crashed.crashed
-        hung = process(braid, HANDWRITTEN, time_s=0.001)("sales", 4)
-        assert hung.crashed == "it did not end within 0.001 s"
+        hung = process(braid, HANDWRITTEN, time_s=0.001)("sales", 0, 4)
+        assert hung == Outcome((), timed_out="it did not end within 0.001 s")

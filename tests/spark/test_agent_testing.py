@@ -33,7 +33,7 @@ def tried(
         async with workplace(braid.url, agent="tester") as place:
             processor = pipeline(tested, spark, braid, batch_records=batch_records)
             answers = await testing.try_out(place, scripted(script), processor, cases=cases)
-            assert await testing.forks_left(place) == []
+            assert await place.forks_there() == []
         return {answer.output.case: answer.output for answer in answers}
 
     with braidlog.open(directory) as braid:

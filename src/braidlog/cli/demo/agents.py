@@ -63,11 +63,9 @@ def analyse(hands: Hands, stage: Stage) -> list[Mispriced]:
     stage.looking.set()
     stage.wait(stage.testing, "the tester's fork")
     stage.pace.pause(1.0)
-    statement = "what was sold far below its usual price, by whom, and when?"
-    with hands.audit.call(hands.agent, "query_sql", {"log": fork.name, "question": statement}, changes=False) as call:
-        call.about(fork)
-        found, count = questions.mispriced(fork)
-    hands.say(f"asks {questions.engine()} about {count:,} records: {statement}")
+    found, count = hands.query(fork, questions.MISPRICED, questions.mispriced)
+    asked = "what was sold far below its usual price, by whom, and when?"
+    hands.say(f"asks {questions.engine()} about {count:,} records: {asked}")
     for one in found:
         said = f"{one.shop} sold {one.orders} orders of {one.sku} for a tenth of the price on day {one.day}"
         hands.say(f"finds it: {said}", "good")
@@ -82,7 +80,7 @@ def probe(hands: Hands, stage: Stage, seed: int) -> dict[str, str]:
     """Inject what should never come, between live orders, and see what the consumer would make of it."""
     fork = hands.fork("try")
     chance = random.Random(seed)
-    last = fork.read(fork.info().readable_tail - 1)[0].value
+    last = hands.last(fork)
     late = Order(number=_INJECTED_NUMBER, day=1, shop="north", sku="cleat", quantity=chance.randint(1, 5), cents=900)
     injected = [("late", encode(late)), ("duplicate", last), ("malformed", _malformed(chance, late))]
     chance.shuffle(injected)
@@ -149,7 +147,7 @@ class Restocker:
         hands, stage = self._hands, self._stage
         stage.wait(stage.looking, "the analyst's fork")
         stage.wait(stage.testing, "the tester's fork")
-        stock = questions.stock(hands.log)
+        stock = hands.query(hands.log, questions.STOCK, questions.stock)
         sku = min(stock, key=lambda name: stock[name])
         hands.say(f"reads that {sku} runs out first: {stock[sku]:,} are left of {SHELF:,}")
         stage.pace.pause(1.0)
@@ -249,7 +247,7 @@ class Restocker:
 
 def leave_for_review(hands: Hands, desk: Desk) -> Proposal:
     """Propose something that a person decides about: it waits on a plain fork, and holds nobody."""
-    stock = questions.stock(hands.log)
+    stock = hands.query(hands.log, questions.STOCK, questions.stock)
     sku = min(stock, key=lambda name: stock[name])
     fork = hands.fork("idea")
     hands.append(fork, [encode(Restock(sku=sku, quantity=(SHELF - stock[sku]) // 4))])

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from braidlog.agents import AGENT_LABEL, Access, Audit, Finding, validate
 from braidlog.cli.demo.shop import Copy
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CHECK: Final = f"{Copy.__module__}:{Copy.__qualname__}"
 TTL_S: Final = 86_400.0
 HOLD_S: Final = 60.0  # that the demo's policy lets a fork hold production
+
+T = TypeVar("T")
 
 
 class Hands:
@@ -56,6 +58,18 @@ class Hands:
         kind = "an sFork" if severed else "a promotable cFork" if promotable else "a cFork"
         self.say(f"forks {self.log.name} as {name}, {kind}, in {self.fork_us[-1]:,.0f} µs")
         return fork
+
+    def query(self, log: Log, statement: str, answer: Callable[[Log], T]) -> T:
+        """Ask a question of a log, which the statement is in SQL."""
+        with self.audit.call(self.agent, "query_sql", {"log": log.name, "sql": statement}, changes=False) as call:
+            call.about(log)
+            return answer(log)
+
+    def last(self, log: Log) -> bytes:
+        """The last value that can be read."""
+        with self.audit.call(self.agent, "read_records", {"log": log.name, "last": 1}, changes=False) as call:
+            call.about(log)
+            return log.read(log.info().readable_tail - 1)[0].value
 
     def append(self, fork: Log, values: Sequence[bytes]) -> None:
         """Write on a fork."""

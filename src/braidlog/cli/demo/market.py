@@ -148,7 +148,7 @@ class Production:
         return self.consumer.arrivals[position] if position < len(self.consumer.arrivals) else None
 
     def latency(self, since: float, until: float) -> Latency:
-        """Of the orders that were placed in that time."""
+        """Of the orders that were placed in that time; what is told of reads leaves out orders that a fork held up."""
         began, ended = self.orders.began, self.orders.ended
         first, last = bisect_left(began, since), min(bisect_right(began, until), len(ended))
         appends = [ended[n] - began[n] for n in range(first, last)]

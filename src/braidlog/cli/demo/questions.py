@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from braidlog import Log
 
 _TOO_CHEAP: Final = 3  # times below what is usual
-_MISPRICED: Final = f"""WITH usual AS (SELECT sku, median(cents) AS usual FROM rows WHERE type = 'order' GROUP BY sku)
+MISPRICED: Final = f"""WITH usual AS (SELECT sku, median(cents) AS usual FROM rows WHERE type = 'order' GROUP BY sku)
 SELECT shop, sku, day, count(*) FROM rows JOIN usual USING (sku)
 WHERE type = 'order' AND cents * {_TOO_CHEAP} < usual GROUP BY ALL ORDER BY ALL"""
-_STOCK: Final = """SELECT sku, sum(CASE type WHEN 'restock' THEN quantity ELSE -quantity END)::BIGINT
+STOCK: Final = """SELECT sku, sum(CASE type WHEN 'restock' THEN quantity ELSE -quantity END)::BIGINT
 FROM rows GROUP BY sku ORDER BY sku"""
 
 
@@ -34,7 +34,7 @@ def engine() -> str:
 def mispriced(log: Log) -> tuple[list[Mispriced], int]:
     """What was sold far below its usual price, and how many records were looked at."""
     if sql.available():
-        found = _asked(log, _MISPRICED)
+        found = _asked(log, MISPRICED)
         return [Mispriced(shop=shop, sku=sku, day=day, orders=n) for shop, sku, day, n in found.rows], found.records
     table = _table(log)
     orders = table.filter(pc.field("type") == "order")
@@ -49,7 +49,7 @@ def mispriced(log: Log) -> tuple[list[Mispriced], int]:
 def stock(log: Log) -> dict[str, int]:
     """How much there is of each sku."""
     if sql.available():
-        return dict(_asked(log, _STOCK).rows)
+        return dict(_asked(log, STOCK).rows)
     table = _table(log)
     put = pc.equal(table["type"], "restock")
     change = pc.if_else(put, table["quantity"], pc.negate(table["quantity"]))

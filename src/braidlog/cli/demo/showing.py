@@ -83,7 +83,7 @@ def _figures(story: Story) -> RenderableType:
     since = story.production.latency(story.agents_from, story.agents_until or now) if story.agents_from else None
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("production", no_wrap=True)
-    for title in ("orders/s", "append p50", "p99", "read p50", "p99"):
+    for title in ("orders/s", "append p50", "p99", "read p50, not held", "p99"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_row("alone", *_row(alone))
     table.add_row("beside agents", *(_row(since) if since else ["-"] * 5))
@@ -140,7 +140,9 @@ def summarize(screen: Console, outcome: Outcome, at: str | None) -> None:
     table.add_row("the consumer would", "; ".join(f"on {kind}: {words}" for kind, words in outcome.tested.items()))
     table.add_row("forks", f"{outcome.forks}, each in {outcome.fork_p50_us:,.0f} µs (median)")
     table.add_row("append, p50", f"{alone.append_p50_us:,.0f} µs alone, {beside.append_p50_us:,.0f} µs beside agents")
-    table.add_row("read, p50", f"{alone.read_p50_us:,.0f} µs alone, {beside.read_p50_us:,.0f} µs beside agents")
+    table.add_row(
+        "read, p50, while not held", f"{alone.read_p50_us:,.0f} µs alone, {beside.read_p50_us:,.0f} µs beside agents"
+    )
     table.add_row("production read", f"{outcome.read_orders:,} orders, {outcome.read_restocks} restocks; no crash")
     screen.print()
     screen.print(table)
