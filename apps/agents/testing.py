@@ -53,8 +53,8 @@ For the case that you are given:
    test goes to its position + 1 (`stop`). It begins {HISTORY_RECORDS} records before your first one, or where the log
    does (`start`).
 3. run_processor on the fork from `start` to `stop`, and query_sql on the same positions for what is right. Work that
-   out from the records alone; this is a query for it (`variant` 0; doubtful are the amounts of sales that may be counted
-   or not):
+   out from the records alone; this is a query for it (`variant` 0; doubtful are the amounts of sales that may be
+   counted or not):
 {oracle.sql(0)}
 4. Where they differ, or it crashed, find the smallest sets of your events that it takes: make severed forks of your
    fork at the position where your first event stands, append the same records again with fewer of yours, and run it on
