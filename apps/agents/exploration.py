@@ -247,7 +247,7 @@ async def explore(at: str, *, seed: int, think: Think = scripted, history: int =
                 owners = {fork: way for way in WAYS for fork in await places[way].forks_there()}
                 judged = [await _judged(places[JUDGE], braid, list(owners), seed, think)] if owners else []
                 ranking = judged[0].output if judged else Ranking(scores={})
-                proposed, winner = await _promoted(places, owners, ranking, think)
+                proposed, tried, winner = await _promoted(places, owners, ranking, think)
                 flow.stop()
                 end = log.tail()
                 await asyncio.to_thread(consumer.wait_until, lambda one: one.position >= end or bool(one.crash))
@@ -256,7 +256,7 @@ async def explore(at: str, *, seed: int, think: Think = scripted, history: int =
                 return Outcome(
                     plans,
                     ranking,
-                    [one for way in WAYS for one in attempts(places[way])],
+                    tried,
                     winner,
                     consumer,
                     left,
@@ -285,18 +285,20 @@ async def _judged(
 
 async def _promoted(
     places: Mapping[str, Workplace], owners: Mapping[str, str], ranking: Ranking, think: Think
-) -> tuple[list[AgentRunResult[Attempt]], str | None]:
-    """Propose the plans in their rank until the server says that one is promoted."""
+) -> tuple[list[AgentRunResult[Attempt]], list[Attempt], str | None]:
+    """Propose the plans in their rank until the server says that one is promoted: what it answered, in that order."""
     if unknown := ranking.scores.keys() - owners.keys():
         raise Stuck(f"the judge ranks forks on which there is no plan: {', '.join(sorted(unknown))}")
     results: list[AgentRunResult[Attempt]] = []
+    tried: list[Attempt] = []
     for fork in ranking.best_first():
         place = places[owners[fork]]
         worker = Worker(place, think(proposing_first(fork)), INSTRUCTIONS, output=Attempt)
         results.append(await worker.ask(f"Your plan on {fork} is the best: propose that it is promoted."))
+        tried += attempts(place)
         if "promoted" in [one.state for one in attempts(place)]:
-            return results, owners[fork]
-    return results, None
+            return results, tried, owners[fork]
+    return results, tried, None
 
 
 def told(outcome: Outcome) -> None:

@@ -19,6 +19,7 @@ from pydantic_ai.models import Model
 
 import braidlog
 from apps.agents.command import Command, Refused, run
+from apps.agents.proposed import left_to_validators
 from apps.agents.scripted import Call, Script, scripted
 from apps.agents.workplace import DISTRUST, Worker, Workplace, model, workplace
 from braidlog.agents import Audit
@@ -346,3 +347,20 @@ def test_without_the_framework_the_command_says_what_to_install() -> None:
     assert done.returncode == 1
     assert "pip install 'braidlog[mcp]' 'pydantic-ai-slim[mcp,openai,anthropic]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_agent_that_has_held_a_log_for_too_long_waits_as_it_is_told(place: Path) -> None:
+    async def work() -> list[tuple[str, bool]]:
+        with left_to_validators("orders", "1s") as policy:
+            async with asyncio.timeout(DEADLINE_S), workplace(str(place), agent="holder", policy=policy) as at_work:
+                held = (await at_work.call("create_fork", log="orders", promotable=True))["fork"]
+                await at_work.call("read_records", log=held["name"], start=held["tail"], wait_s=0.9)  # nothing comes
+                await at_work.call("squash_fork", fork=held["name"])
+                assert (await at_work.call("create_fork", log="orders", promotable=True))["created"]
+                return [(made.tool, made.failed) for made in at_work.calls if made.tool == "create_fork"]
+
+    first, *refused, last = asyncio.run(work())
+    assert (first, last) == (("create_fork", False), ("create_fork", False))
+    assert set(refused) == {("create_fork", True)}
+    with braidlog.open(place, read_only=True) as braid:
+        assert braid.log("orders").info().limited_by is None, "the second one is gone with its workplace"
