@@ -21,6 +21,8 @@ from braidlog.agents.sql import Bounds, Query, Refused
 from braidlog.agents.sql_spark import Spark, SparkQuery, _members
 from braidlog.errors import BraidError, Timeout
 from braidlog.mcp.house import Caller, House, OnlyCaller
+from braidlog.spark.query_check import NotAllowed
+from braidlog.spark.query_process import _check_types
 from tests.e2e.agent_clients import Agent, agent_in
 from tests.e2e.secured import Authority, serve
 from tests.spark.conftest import PATIENCE_S, eventually
@@ -117,6 +119,7 @@ def test_answers_end_where_they_were_bounded(engine: Spark, braid: braidlog.Brai
         "SELECT * FROM text.`{secret}`": "no table 'text.",
         "CREATE TEMPORARY VIEW v USING text OPTIONS (path '{secret}')": "only SELECT",
         "INSERT OVERWRITE DIRECTORY '{file}' USING text SELECT text FROM records": "only SELECT",
+        "SELECT '${{env:AWS_SECRET_ACCESS_KEY}}', '${{env:SECRET_OF_THE_TEST}}'": "no place in a query",
         "SELECT 1; SELECT 2": "PARSE_SYNTAX_ERROR",
         "SELECT nope FROM rows": "`nope` cannot be resolved",
         "SELECT * FROM rows WHERE n / 0 = 1": "DIVIDE_BY_ZERO",
@@ -140,6 +143,13 @@ def test_the_environment_of_the_processes_tells_nothing(engine: Spark, braid: br
             seen.append(Path(f"/proc/{pid}/environ").read_bytes())
     assert len(seen) > 2
     assert not any(b"everybody" in environment or b"AWS_" in environment for environment in seen)
+
+
+def test_a_type_that_python_would_load_a_class_for_is_not_answered() -> None:
+    inside = {"type": "array", "elementType": {"type": "udt", "pyClass": "antigravity.X", "sqlType": "string"}}
+    with pytest.raises(NotAllowed, match="user's own"):
+        _check_types({"type": "struct", "fields": [{"name": "a", "type": inside}]})
+    _check_types({"type": "struct", "fields": [{"name": "udt", "type": "string"}]})
 
 
 def test_what_takes_too_long_is_ended_and_the_next_is_not_kept_waiting(engine: Spark, braid: braidlog.Braid) -> None:
