@@ -126,8 +126,8 @@ class Spark:
         try:
             driver = self._ready(wanted, cancelled)
             told = driver.ask(order, bounds.time_s + limits.SQL_SPARK_KILL_S)
-            if told is None:
-                self._end(driver)
+            if told is None or told.get("error") == "time":
+                self._end(driver)  # there may be tasks that do not listen, and keep the places of others
             if cancelled.is_set():
                 raise Refused("the query was cancelled")
             return ran_away(bounds) if told is None else told

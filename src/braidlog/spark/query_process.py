@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -56,6 +55,7 @@ _RECORDS: Final = (
     "try_validate_utf8(CAST(value AS STRING)) AS text",
     "headers",
 )
+_DEAD: Final = (OSError, EOFError, Py4JNetworkError)
 _OBJECT: Final = r"^[ \t\r\n]*\{"
 
 
@@ -159,7 +159,9 @@ def _answer(spark: SparkSession, checker: Checker, order: dict[str, Any], scratc
             return _carried_out(spark, checker, order, token_file)
     except NotAllowed as error:
         return {"error": "statement", "message": str(error)}
-    except (PySparkException, Py4JError, BraidError) as error:
+    except Exception as error:  # of Spark, or of Python, which has no dates after 9999 and no lists as keys
+        if isinstance(error, _DEAD) and not isinstance(error, BraidError):
+            raise  # the JVM is no more, and this process of no use
         if overdue.is_set():
             return {"error": "time", "message": f"the query was ended after {order['time_s']:g} s"}
         return {"error": "query", "message": f"Spark: {_words(error)}"}
