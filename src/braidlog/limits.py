@@ -332,6 +332,7 @@ SQL_ROWS_MAX: Final = 5_000
 SQL_COLUMNS_ROWS_MAX: Final = 200
 SQL_ANSWER_BYTES_MAX: Final = 256 * KIB
 SQL_CELL_CHARS_MAX: Final = 4_000
+SQL_COLUMN_CHARS_MAX: Final = 256  # of its name, and of its type
 SQL_NAME_CHARS_MAX: Final = 80  # of a name that a refusal tells of
 
 # The same by Spark, for ranges that are larger.
@@ -344,9 +345,11 @@ SQL_SPARK_LOOK_S: Final = 0.5  # between two looks at that
 SQL_SPARK_START_S: Final = 120.0  # for Spark to start
 SQL_SPARK_KILL_S: Final = 10.0  # after its time is over a query is asked to end; after so much more Spark is killed
 SQL_SPARK_TURN_S: Final = 120.0  # that a query waits for those before it
+SQL_SPARK_WAITING_MAX: Final = 1  # queries that do; another one is refused at once
 SQL_SPARK_IDLE_S: Final = 300.0  # that Spark is kept when nobody queries
 SQL_SPARK_PARTS_ROWS_MAX: Final = 6_000  # of a parsed query that are looked at
 SQL_SPARK_ERROR_CHARS_MAX: Final = 1_500
+SQL_SPARK_LINE_BYTES_MAX: Final = 1 * MIB  # of what it says at once
 
 # What agents are told, and may ask for, through `braid mcp`.
 MCP_CALL_S: Final = 30.0  # that a tool may take

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ import pytest
 
 import braidlog
 from braidlog import limits
-from braidlog.agents import Audit
+from braidlog.agents import Audit, sql_spark
 from braidlog.agents.running import Access
 from braidlog.agents.sql import Bounds, Query, Refused
 from braidlog.agents.sql_spark import Spark, SparkQuery, _members
-from braidlog.errors import BraidError, Timeout
+from braidlog.errors import BraidError, Timeout, Unavailable
 from braidlog.mcp.house import Caller, House, OnlyCaller
 from braidlog.spark.query_check import NotAllowed
 from braidlog.spark.query_process import _check_types
@@ -209,6 +210,44 @@ def test_agents_get_spark_where_it_is_offered(
         ("ok", ""),
         ("ok", ""),
     ]
+
+
+def test_one_query_waits_and_no_caller_has_two() -> None:
+    busy = Spark()
+    cancelled = threading.Event()
+    left: list[BraidError] = []
+
+    def ask(caller: str) -> None:
+        try:
+            busy.answer({}, {}, Bounds(), cancelled, caller)
+        except BraidError as error:
+            left.append(error)
+
+    with busy._turn:  # as if one was carried out
+        callers = [threading.Thread(target=ask, args=(caller,)) for caller in ("one", "two")]
+        for caller in callers:
+            caller.start()
+        eventually(lambda: len(busy._callers) == 2, "both are here")
+        with pytest.raises(Unavailable, match="a query of yours"):
+            busy.answer({}, {}, Bounds(), threading.Event(), "one")
+        with pytest.raises(Unavailable, match="queries of others"):
+            busy.answer({}, {}, Bounds(), threading.Event(), "three")
+        cancelled.set()
+        for caller in callers:
+            caller.join(PATIENCE_S)
+    assert [str(error) for error in left] == ["the query was cancelled"] * 2
+    assert busy._callers == []
+
+
+def test_a_process_that_says_too_much_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flood.py").write_text("import os, sys\nwhile True: os.write(int(sys.argv[1]), b'x' * 65_536)\n")
+    monkeypatch.setattr(sql_spark, "_MODULE", "flood")
+    driver = sql_spark._Driver({"PYTHONPATH": str(tmp_path)})
+    try:
+        assert driver._line(time.monotonic() + PATIENCE_S) is None
+        assert limits.SQL_SPARK_LINE_BYTES_MAX < len(driver._said) < 2 * limits.SQL_SPARK_LINE_BYTES_MAX
+    finally:
+        driver.close()
 
 
 def test_a_query_that_is_cancelled_leaves_no_process(braid: braidlog.Braid) -> None:
