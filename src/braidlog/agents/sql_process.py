@@ -121,14 +121,17 @@ def shown(found: list[tuple[str, str]], answered: Iterable[Sequence[Any]], order
     names = _told_apart([_cut(name, most) for name, _ in found])
     columns = [(name, _cut(kind, most)) for name, (_, kind) in zip(names, found, strict=True)]
     rows: list[list[Any]] = []
-    room = order["answer_bytes_max"] - len(json.dumps(columns))
+    most = order["answer_bytes_max"]
+    beside = len(json.dumps(columns))
+    room = most - beside
     if room < 0:
         return {"error": "columns", "message": "the names and types of the columns are longer than an answer may be"}
     for row in answered:
         cells = [_cell(value, order["cell_chars_max"]) for value in row]
         size = len(json.dumps(cells))
         if not rows and size > room:
-            return {"error": "row", "message": f"one row of the answer has {size:,} bytes, and all may have {room:,}"}
+            told = f"one row of the answer with its columns has {size + beside:,} bytes, and all may have {most:,}"
+            return {"error": "row", "message": told}
         room -= size
         if len(rows) >= order["rows_max"] or room < 0:
             return {"columns": columns, "rows": rows, "truncated": True}

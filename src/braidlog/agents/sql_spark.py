@@ -146,7 +146,7 @@ class Spark:
         with self._lock:
             if caller in self._callers:
                 raise Unavailable("Spark is busy with a query of yours: ask again when that has been answered")
-            if len(self._callers) > limits.SQL_SPARK_WAITING_MAX:
+            if len(self._callers) > limits.SQL_SPARK_WAITING_THREADS_MAX:
                 raise Unavailable("Spark is busy with queries of others, one at a time: ask again in a while")
             self._callers.append(caller)
         try:
