@@ -131,6 +131,8 @@ SPARK_RECORD_BYTES: Final = 26  # that a stored record takes beside its key, val
 SPARK_PARTITION_BYTES_MIN: Final = 32 * MIB  # that make a task worth while: starting one takes as long as reading 8 MiB
 SPARK_PARTITION_BYTES_MAX: Final = 128 * MIB  # that a task reads, which then takes below a second
 SPARK_TASKS_PER_CORE: Final = 2  # of the driver, where that is in between
+SPARK_VALUE_BYTES_MAX: Final = 256 * MIB  # of a value that is an Arrow stream, when it is not compressed any more
+SPARK_VALUE_ROWS_MAX: Final = 16 * 1024 * 1024  # of such a value
 SPARK_IDLE_WAIT_S: Final = 0.1  # for something new, before a stream tells Spark that there is nothing
 SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow now, or one that is behind
 
@@ -332,6 +334,7 @@ SQL_ROWS_MAX: Final = 5_000
 SQL_COLUMNS_ROWS_MAX: Final = 200
 SQL_ANSWER_BYTES_MAX: Final = 256 * KIB
 SQL_CELL_CHARS_MAX: Final = 4_000
+SQL_COLUMN_CHARS_MAX: Final = 256  # of its name, and of its type
 SQL_NAME_CHARS_MAX: Final = 80  # of a name that a refusal tells of
 
 # The same by Spark, for ranges that are larger.
@@ -344,9 +347,11 @@ SQL_SPARK_LOOK_S: Final = 0.5  # between two looks at that
 SQL_SPARK_START_S: Final = 120.0  # for Spark to start
 SQL_SPARK_KILL_S: Final = 10.0  # after its time is over a query is asked to end; after so much more Spark is killed
 SQL_SPARK_TURN_S: Final = 120.0  # that a query waits for those before it
+SQL_SPARK_WAITING_THREADS_MAX: Final = 1  # that do; another query is refused at once
 SQL_SPARK_IDLE_S: Final = 300.0  # that Spark is kept when nobody queries
 SQL_SPARK_PARTS_ROWS_MAX: Final = 6_000  # of a parsed query that are looked at
 SQL_SPARK_ERROR_CHARS_MAX: Final = 1_500
+SQL_SPARK_LINE_BYTES_MAX: Final = 1 * MIB  # of what it says at once
 
 # What agents are told, and may ask for, through `braid mcp`.
 MCP_CALL_S: Final = 30.0  # that a tool may take

@@ -439,7 +439,8 @@ class World:
             same("outcomes", f"the outcome of {request!r}", known and self._told(known), oracle.recall(request))
         same("deadlines", f"what is overdue at {self.now}", forest.overdue(self.now), oracle.overdue(self.now))
         uploads = forest.space.uploads
-        same("uploads", "the living uploads", uploads.by_epoch, oracle.uploads)
+        living = {epoch: (upload.log, upload.expires) for epoch, upload in uploads.by_epoch.items()}
+        same("uploads", "the living uploads", living, oracle.uploads)
         over = [
             (log, epoch) for epoch, (log, at) in oracle.uploads.items() if at <= self.now or log not in oracle.living
         ]

@@ -17,6 +17,7 @@ from apps.pipelines import supply_chain
 from apps.pipelines.command import decoded
 from braidlog.agents.validators import as_verdict
 from braidlog.errors import BraidError, InvalidArgument
+from braidlog.spark import forks
 from braidlog.spark.expectations import (
     Expectation,
     Outputs,
@@ -118,6 +119,26 @@ def test_a_fork_can_have_a_checkpoint_which_is_nobody_elses(
         run_on_fork(doubled, other, spark=spark, url=braid.url, checkpoint=mine)
     first.discard()
     assert not first.scratch.exists()
+
+
+def test_a_checkpoint_is_never_lost_between_two_names(orders: braidlog.Log, tmp_path: Path) -> None:
+    fork, other = orders.cfork("try"), orders.cfork("other")
+    place = tmp_path / "mine"
+    forks._own_checkpoint(str(place), fork)
+    (place / "far").write_text("5")
+    with pytest.raises(FileNotFoundError):
+        forks._move(tmp_path / "mine.12345678", place)  # which is not there
+    assert (place / "far").read_text() == "5"
+
+    copy = forks._copied(place)
+    place.rename(copy.with_name(f"{copy.name}.before"))  # and here it was killed
+    forks._own_checkpoint(str(place), fork)
+    assert (place / "far").read_text() == "5"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mine")] == ["mine"]
+
+    place.rename(tmp_path / "mine.12345678.before")
+    forks._own_checkpoint(str(place), other)
+    assert [path.name for path in place.iterdir()] == ["braidlog-fork"]
 
 
 def test_options_cannot_lead_a_run_on_a_fork_astray(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from braidlog.spark.query_check import Checker, NotAllowed
+from braidlog.spark.query_process import settings
 
 VIEWS = {"records", "rows"}
 QUERIES = [
@@ -38,6 +41,8 @@ QUERIES = [
     "SELECT * FROM explode(array(1, 2)) AS t(x)",
     "SELECT date_trunc('hour', timestamp), approx_count_distinct(key), from_json(text, 'a int'), md5(value) "
     "FROM records",
+    "SELECT variant_get(json, '$.a', 'struct<a: int>'), try_variant_get(json, '$.a'), from_json(text, '`$` int', "
+    "map('mode', 'FAILFAST')) FROM records",
     "TABLE rows",
     "VALUES (1), (2 + 1)",
     "SELECT 1;",
@@ -117,9 +122,22 @@ ATTACKS = {
     "SELECT v FROM rows LATERAL VIEW default.explode(a) e AS v": "no generator 'explode'",
     "SELECT TRANSFORM(a) USING 'cat' FROM rows": "SCRIPT",
     "FROM rows MAP a USING 'cat' AS b": "SCRIPT",
+    "SELECT '${{env:AWS_SECRET_ACCESS_KEY}}'": "no place in a query",
+    "SELECT 1 -- ${{spark.driver.host}}": "no place in a query",
+    "SELECT from_json(text, '{udt}') FROM records": "is no type for from_json",
+    "SELECT from_json(text, ' \\n{udt}') FROM records": "is no type for from_json",
+    "SELECT From_Json(text, '\"integer\"') FROM records": "is no type for from_json",
+    "SELECT from_json(text, concat('', '{udt}')) FROM records": "not computed",
+    "SELECT from_json(text, schema => '{udt}') FROM records": "NAMED ARGUMENT",
+    "SELECT from_json(text, schema_of_json(text)) FROM records": "not computed",
+    "SELECT from_json(text, X'7b') FROM records": "not computed",
+    "SELECT from_json(text, NULL) FROM records": "not computed",
+    "SELECT variant_get(json, '$', '{udt}') FROM records": "is no type for variant_get",
+    "SELECT try_variant_get(json, '$', '{udt}') FROM records": "is no type for try_variant_get",
     "SELECT :x": "NAMED PARAMETER",
     "SELECT 1" + ", 1" * 2000: "too long",
 }
+UDT = '{"type":"struct","fields":[{"name":"a","type":{"type":"udt","pyClass":"antigravity.X","sqlType":"string"}}]}'
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +153,17 @@ def test_queries_are_let_through(checker: Checker, sql: str) -> None:
 @pytest.mark.parametrize("sql", ATTACKS, ids=lambda sql: sql[:40])
 def test_everything_else_is_refused_before_it_is_run(checker: Checker, sql: str) -> None:
     with pytest.raises(NotAllowed) as refused:
-        checker.check(sql.format(file="/etc/passwd"), VIEWS)
+        checker.check(sql.format(file="/etc/passwd", udt=UDT), VIEWS)
     assert ATTACKS[sql] in str(refused.value)
+
+
+def test_nothing_is_put_in_even_if_the_check_were_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    sql = "SELECT '${env:AWS_SECRET_ACCESS_KEY}' AS a"
+    assert "${" not in spark.sql(sql).head()[0]  # so there is something to be told
+    session = spark.newSession()
+    name = "spark.sql.variable.substitute"
+    session.conf.set(name, settings(tmp_path)[name])
+    assert session.sql(sql).head()[0] == "${env:AWS_SECRET_ACCESS_KEY}"
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1; SELECT 2", "SELEC 1", "", "LOAD x", "SELECT @@x"])

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import pytest
 
 import braidlog
 from braidlog import limits
-from braidlog.agents import Audit
+from braidlog.agents import Audit, sql_spark
 from braidlog.agents.running import Access
 from braidlog.agents.sql import Bounds, Query, Refused
 from braidlog.agents.sql_spark import Spark, SparkQuery, _members
-from braidlog.errors import BraidError, Timeout
+from braidlog.errors import BraidError, Timeout, Unavailable
 from braidlog.mcp.house import Caller, House, OnlyCaller
+from braidlog.spark.query_check import NotAllowed
+from braidlog.spark.query_process import _check_types
 from tests.e2e.agent_clients import Agent, agent_in
 from tests.e2e.secured import Authority, serve
 from tests.spark.conftest import PATIENCE_S, eventually
@@ -117,9 +120,12 @@ def test_answers_end_where_they_were_bounded(engine: Spark, braid: braidlog.Brai
         "SELECT * FROM text.`{secret}`": "no table 'text.",
         "CREATE TEMPORARY VIEW v USING text OPTIONS (path '{secret}')": "only SELECT",
         "INSERT OVERWRITE DIRECTORY '{file}' USING text SELECT text FROM records": "only SELECT",
+        "SELECT '${{env:AWS_SECRET_ACCESS_KEY}}', '${{env:SECRET_OF_THE_TEST}}'": "no place in a query",
         "SELECT 1; SELECT 2": "PARSE_SYNTAX_ERROR",
         "SELECT nope FROM rows": "`nope` cannot be resolved",
         "SELECT * FROM rows WHERE n / 0 = 1": "DIVIDE_BY_ZERO",
+        "SELECT make_date(12000, 1, 1)": "year 12000 is out of range",
+        "SELECT map(array(1), 2)": "unhashable type",
     }.items(),
 )
 def test_what_is_no_query_is_refused(engine: Spark, braid: braidlog.Braid, tmp_path: Path, sql: str, said: str) -> None:
@@ -142,13 +148,19 @@ def test_the_environment_of_the_processes_tells_nothing(engine: Spark, braid: br
     assert not any(b"everybody" in environment or b"AWS_" in environment for environment in seen)
 
 
+def test_a_type_that_python_would_load_a_class_for_is_not_answered() -> None:
+    inside = {"type": "array", "elementType": {"type": "udt", "pyClass": "antigravity.X", "sqlType": "string"}}
+    with pytest.raises(NotAllowed, match="user's own"):
+        _check_types({"type": "struct", "fields": [{"name": "a", "type": inside}]})
+    _check_types({"type": "struct", "fields": [{"name": "udt", "type": "string"}]})
+
+
 def test_what_takes_too_long_is_ended_and_the_next_is_not_kept_waiting(engine: Spark, braid: braidlog.Braid) -> None:
-    query(engine, braid, "SELECT 1").run()
-    before = processes(engine)[0]
+    hard = "SELECT count(*) FROM range(4) WHERE levenshtein(repeat('ab', 500000 + id), repeat('ba', 500000 + id)) > 1"
     with pytest.raises(Timeout, match="after 1 s"):
-        query(engine, braid, "SELECT sum(a.id * b.id) FROM range(10000000) a, range(10000000) b", time_s=1.0).run()
-    assert query(engine, braid, "SELECT 1").run().rows == [[1]]
-    assert processes(engine)[0] == before
+        query(engine, braid, hard, time_s=1.0).run()
+    assert processes(engine) == []
+    assert query(engine, braid, "SELECT count(*) FROM records").run().rows == [[604]]
 
 
 def test_the_token_of_whoever_asks_is_what_reads(engine: Spark, braid: braidlog.Braid, tmp_path: Path) -> None:
@@ -198,6 +210,44 @@ def test_agents_get_spark_where_it_is_offered(
         ("ok", ""),
         ("ok", ""),
     ]
+
+
+def test_one_query_waits_and_no_caller_has_two() -> None:
+    busy = Spark()
+    cancelled = threading.Event()
+    left: list[BraidError] = []
+
+    def ask(caller: str) -> None:
+        try:
+            busy.answer({}, {}, Bounds(), cancelled, caller)
+        except BraidError as error:
+            left.append(error)
+
+    with busy._turn:  # as if one was carried out
+        callers = [threading.Thread(target=ask, args=(caller,)) for caller in ("one", "two")]
+        for caller in callers:
+            caller.start()
+        eventually(lambda: len(busy._callers) == 2, "both are here")
+        with pytest.raises(Unavailable, match="a query of yours"):
+            busy.answer({}, {}, Bounds(), threading.Event(), "one")
+        with pytest.raises(Unavailable, match="queries of others"):
+            busy.answer({}, {}, Bounds(), threading.Event(), "three")
+        cancelled.set()
+        for caller in callers:
+            caller.join(PATIENCE_S)
+    assert [str(error) for error in left] == ["the query was cancelled"] * 2
+    assert busy._callers == []
+
+
+def test_a_process_that_says_too_much_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flood.py").write_text("import os, sys\nwhile True: os.write(int(sys.argv[1]), b'x' * 65_536)\n")
+    monkeypatch.setattr(sql_spark, "_MODULE", "flood")
+    driver = sql_spark._Driver({"PYTHONPATH": str(tmp_path)})
+    try:
+        assert driver._line(time.monotonic() + PATIENCE_S) is None
+        assert limits.SQL_SPARK_LINE_BYTES_MAX < len(driver._said) < 2 * limits.SQL_SPARK_LINE_BYTES_MAX
+    finally:
+        driver.close()
 
 
 def test_a_query_that_is_cancelled_leaves_no_process(braid: braidlog.Braid) -> None:

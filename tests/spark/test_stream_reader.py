@@ -287,6 +287,25 @@ def test_a_fork_may_be_promoted_between_any_two_steps_of_a_batch(
     assert following.until(1) == named("orders", 2, b"b")
 
 
+def test_a_log_that_seems_to_end_again_and_again_is_given_up(
+    orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SPARK_RETRY_S", 0.3)
+    orders.append(b"a")
+    following = query(startingOffsets="earliest", maxBytesPerTrigger="1000")
+    following.batch()
+    looks = []
+
+    def pages(log: Log, start: int, stop: int, *, fail: bool) -> Iterator[braidlog.Plan]:
+        looks.append((log, start, stop, fail))
+        raise Gone("no more")
+
+    monkeypatch.setattr(planning, "pages", pages)
+    with pytest.raises(BraidlogFailed, match="Gone: no more"):
+        following.batch()
+    assert 1 < len(looks) <= 5
+
+
 def _has_ended(log: Log) -> bool:
     try:
         log.info()

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidlog import limits
+from braidlog.spark import decoding
 from braidlog.spark.decoding import decoded
 
 ORDER = pa.struct(
@@ -80,9 +82,10 @@ def test_many_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) < 40
 
 
-def stream_of(table: pa.Table) -> bytes:
+def stream_of(table: pa.Table, compression: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     found: bytes = sink.getvalue().to_pybytes()
     return found
@@ -103,3 +106,49 @@ def test_arrow_becomes_lists_of_rows() -> None:
     found.validate(full=True)
     assert found.to_pylist() == [[{"id": 1}, {"id": 2}], None, None, [], None, None, [{"id": 3}]]
     assert decoded(pa.array([], pa.binary()), kind, "arrow").to_pylist() == []
+
+
+NUMBERS = pa.list_(pa.struct([("id", pa.int64())]))
+TEXTS = pa.list_(pa.struct([("id", pa.string())]))
+
+
+def taken_apart(value: bytes, kind: pa.DataType) -> Any:
+    return decoded(pa.array([value], pa.binary()), kind, "arrow").to_pylist()[0]
+
+
+def test_lists_of_a_column_end_where_arrow_cannot_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_ROWS_END", 5)
+    three, one = (stream_of(pa.table({"id": list(range(count))})) for count in (3, 1))
+    found = decoded(pa.array([three, three, one], pa.binary()), NUMBERS, "arrow").to_pylist()
+    assert [rows and len(rows) for rows in found] == [3, None, 1]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_columns_come_in_many_encodings(compression: str | None) -> None:
+    texts = ["a", None, "bc" * 30]
+    for column in (
+        pa.array(texts).dictionary_encode(),
+        pa.array(texts, pa.string_view()),
+        pa.array(texts, pa.large_string()),
+    ):
+        assert taken_apart(stream_of(pa.table({"id": column}), compression), TEXTS) == [{"id": text} for text in texts]
+    assert taken_apart(stream_of(pa.table({"id": pa.nulls(3)}), compression), NUMBERS) == [{"id": None}] * 3
+
+
+def test_a_small_value_never_becomes_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SPARK_VALUE_BYTES_MAX", limits.MIB)
+    long = "x" * 10_000
+    zeros = pa.table({"id": pa.array([0] * limits.MIB, pa.int64())})
+    assert taken_apart(stream_of(pa.table({"id": pa.nulls(10**9)})), NUMBERS) is None
+    for compression in ("zstd", "lz4"):
+        assert taken_apart(stream_of(zeros, compression), NUMBERS) is None
+        assert len(taken_apart(stream_of(zeros[:1000], compression), NUMBERS)) == 1000
+    pointing = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int8()), [long])
+    _, view, text = pa.array([long], pa.string_view()).buffers()
+    views = pa.py_buffer(view.to_pybytes()[:16] * 1000)
+    for column in (pointing, pa.Array.from_buffers(pa.string_view(), 1000, [None, views, text])):
+        assert taken_apart(stream_of(pa.table({"id": column})), TEXTS) is None
+        assert len(taken_apart(stream_of(pa.table({"id": column[:10]})), TEXTS)) == 10
+    nested = pa.ListArray.from_arrays([0, 1000], pointing)
+    inside = pa.list_(pa.struct([("id", pa.list_(pa.string()))]))
+    assert taken_apart(stream_of(pa.table({"id": nested})), inside) is None

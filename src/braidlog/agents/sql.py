@@ -267,6 +267,7 @@ def bounds_of_answer(bounds: Bounds) -> dict[str, Any]:
         "columns_max": limits.SQL_COLUMNS_ROWS_MAX,
         "answer_bytes_max": limits.SQL_ANSWER_BYTES_MAX,
         "cell_chars_max": limits.SQL_CELL_CHARS_MAX,
+        "column_chars_max": limits.SQL_COLUMN_CHARS_MAX,
     }
 
 

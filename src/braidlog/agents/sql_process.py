@@ -117,15 +117,21 @@ def too_wide(columns: list[tuple[str, str]], order: dict[str, Any]) -> dict[str,
 
 def shown(found: list[tuple[str, str]], answered: Iterable[Sequence[Any]], order: dict[str, Any]) -> dict[str, Any]:
     """As many rows as may be answered."""
-    names = _told_apart([name for name, _ in found])
-    columns = [(name, kind) for name, (_, kind) in zip(names, found, strict=True)]
+    most = order["column_chars_max"]
+    names = _told_apart([_cut(name, most) for name, _ in found])
+    columns = [(name, _cut(kind, most)) for name, (_, kind) in zip(names, found, strict=True)]
     rows: list[list[Any]] = []
-    room = order["answer_bytes_max"]
+    most = order["answer_bytes_max"]
+    beside = len(json.dumps(columns))
+    room = most - beside
+    if room < 0:
+        return {"error": "columns", "message": "the names and types of the columns are longer than an answer may be"}
     for row in answered:
         cells = [_cell(value, order["cell_chars_max"]) for value in row]
         size = len(json.dumps(cells))
         if not rows and size > room:
-            return {"error": "row", "message": f"one row of the answer has {size:,} bytes, and all may have {room:,}"}
+            told = f"one row of the answer with its columns has {size + beside:,} bytes, and all may have {most:,}"
+            return {"error": "row", "message": told}
         room -= size
         if len(rows) >= order["rows_max"] or room < 0:
             return {"columns": columns, "rows": rows, "truncated": True}
@@ -168,6 +174,10 @@ def _cell(value: Any, chars_max: int) -> Any:
         text = str(value)
     else:
         text = value if isinstance(value, str) else str(value)
+    return _cut(text, chars_max)
+
+
+def _cut(text: str, chars_max: int) -> str:
     return text if len(text) <= chars_max else text[:chars_max] + "…"
 
 

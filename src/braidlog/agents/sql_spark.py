@@ -48,6 +48,7 @@ _MODULE: Final = "braidlog.spark.query_process"
 _TOKEN: Final = "BRAIDLOG_TOKEN"
 _STORES: Final = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}  # what their credentials begin with
 _KEPT: Final = ("JAVA_HOME", "SPARK_HOME")
+_CANCELLED: Final = "the query was cancelled"
 _CHUNK_BYTES: Final = 64 * limits.KIB
 _LAST_WORDS_BYTES: Final = 2 * limits.KIB
 
@@ -61,7 +62,15 @@ class SparkQuery:
     """One query, to be run once. `cancel` may be called from another thread at any time, and ends it."""
 
     def __init__(
-        self, spark: Spark, access: Access, log: Log, sql: str, start: int, stop: int, bounds: Bounds | None = None
+        self,
+        spark: Spark,
+        access: Access,
+        log: Log,
+        sql: str,
+        start: int,
+        stop: int,
+        bounds: Bounds | None = None,
+        caller: str = "",
     ) -> None:
         self._bounds = bounds or Bounds()
         check(sql, self._bounds)
@@ -70,6 +79,7 @@ class SparkQuery:
         self._log = log
         self._sql = sql
         self._range = (start, stop)
+        self._caller = caller
         self._cancelled = threading.Event()
 
     def run(self) -> Result:
@@ -90,7 +100,7 @@ class SparkQuery:
             "tls_ca": _absolute(self._access.tls_ca),
         } | bounds_of_answer(self._bounds)
         objects = self._log._session.backend.objects_of(self._log.id) or ""
-        answer = self._spark.answer(order, _environment(objects), self._bounds, self._cancelled)
+        answer = self._spark.answer(order, _environment(objects), self._bounds, self._cancelled, self._caller)
         return result_of(answer, stop - start, 0)
 
     def _token(self) -> str | None:
@@ -112,28 +122,65 @@ class Spark:
         self._idle_s = idle_s
         self._turn = threading.Lock()  # of queries
         self._lock = threading.Lock()  # of what follows
+        self._callers: list[str] = []  # whose query is carried out, or waits for that
         self._driver: _Driver | None = None
         self._asking: threading.Event | None = None  # whose query is carried out
         self._closed = False
         self._timer: threading.Timer | None = None
 
     def answer(
+        self,
+        order: dict[str, Any],
+        wanted: dict[str, str],
+        bounds: Bounds,
+        cancelled: threading.Event,
+        caller: str = "",
+    ) -> dict[str, Any]:
+        """Carry out an order, when it is its turn, and within its bounds. Unavailable at once for all but the first
+        that would wait, and for a caller who has another one here: nobody keeps what waits for all the others."""
+        with self._place_of(caller), self._turn_of(cancelled):
+            return self._answered(order, wanted, bounds, cancelled)
+
+    @contextlib.contextmanager
+    def _place_of(self, caller: str) -> Iterator[None]:
+        with self._lock:
+            if caller in self._callers:
+                raise Unavailable("Spark is busy with a query of yours: ask again when that has been answered")
+            if len(self._callers) > limits.SQL_SPARK_WAITING_THREADS_MAX:
+                raise Unavailable("Spark is busy with queries of others, one at a time: ask again in a while")
+            self._callers.append(caller)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callers.remove(caller)
+
+    @contextlib.contextmanager
+    def _turn_of(self, cancelled: threading.Event) -> Iterator[None]:
+        deadline = time.monotonic() + limits.SQL_SPARK_TURN_S
+        while not self._turn.acquire(timeout=limits.SQL_SPARK_LOOK_S):
+            if cancelled.is_set():
+                raise Refused(_CANCELLED)
+            if time.monotonic() >= deadline:
+                raise Unavailable("Spark is busy with a query of somebody else: ask again in a while")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _answered(
         self, order: dict[str, Any], wanted: dict[str, str], bounds: Bounds, cancelled: threading.Event
     ) -> dict[str, Any]:
-        """Carry out an order, when it is its turn, and within its bounds."""
-        if not self._turn.acquire(timeout=limits.SQL_SPARK_TURN_S):
-            raise Unavailable("other large queries are carried out, one at a time")
         try:
             driver = self._ready(wanted, cancelled)
             told = driver.ask(order, bounds.time_s + limits.SQL_SPARK_KILL_S)
-            if told is None:
-                self._end(driver)
+            if told is None or told.get("error") == "time":
+                self._end(driver)  # there may be tasks that do not listen, and keep the places of others
             if cancelled.is_set():
-                raise Refused("the query was cancelled")
+                raise Refused(_CANCELLED)
             return ran_away(bounds) if told is None else told
         finally:
             self._rest()
-            self._turn.release()
 
     def give_up(self, cancelled: threading.Event) -> None:
         """End the query that this was handed over with, if that is carried out now."""
@@ -169,13 +216,13 @@ class Spark:
             unwanted = self._closed or cancelled.is_set()
         if unwanted:
             self._end(started)
-            raise Refused("the query was cancelled")
+            raise Refused(_CANCELLED)
         if driver is None:
             failure = started.failure()
             if failure:
                 self._end(started)
                 if cancelled.is_set():
-                    raise Refused("the query was cancelled")
+                    raise Refused(_CANCELLED)
                 raise Unavailable(f"Spark does not start: {failure}")
         return started
 
@@ -261,7 +308,7 @@ class _Driver:
                 if left <= 0 or not ready.select(left):
                     return None
                 data = os.read(self._answers, _CHUNK_BYTES)
-                if not data:
+                if not data or len(self._said) > limits.SQL_SPARK_LINE_BYTES_MAX:
                     return None
                 self._said += data
         line, _, rest = bytes(self._said).partition(b"\n")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from braidlog import limits
@@ -116,6 +117,8 @@ def _space(forest: Forest) -> Iterator[str]:
         yield f"epochs {epochs} are not all different, up to {space.newest_epoch}"
     if len(space.uploads.by_epoch) > limits.UPLOADS_MAX:
         yield f"{len(space.uploads.by_epoch)} uploads live"
+    if space.uploads.of_root != Counter(living.root for living in space.uploads.by_epoch.values()):
+        yield f"uploads are counted as {space.uploads.of_root}, by root"
 
 
 def _windows(forest: Forest) -> Iterator[str]:

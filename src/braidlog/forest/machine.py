@@ -489,10 +489,10 @@ class Forest:
         return result
 
     def _upload(self, command: c.Upload) -> c.Result:
-        self.live(command.log)
+        log = self.live(command.log)
         if command.ttl_us <= 0:
             raise InvalidArgument(f"an upload cannot last for {command.ttl_us} microseconds: give it some time")
-        return c.Done(self.space.upload(command))
+        return c.Done(self.space.upload(command, log.tree.root.id))
 
     def _discard(self, command: c.Discard) -> c.Result:
         if not 0 < command.epoch <= self.space.newest_epoch:

@@ -75,11 +75,11 @@ class Space:
             raise InvalidArgument(f"epoch {epoch} was not given to an uploader: retire what admit answered")
         self.admitted.pop(epoch, None)
 
-    def upload(self, command: Upload) -> int:
-        """An epoch for one upload."""
-        self.uploads.check_room(command.log)
+    def upload(self, command: Upload, root: int) -> int:
+        """An epoch for one upload to a log of this root's tree."""
+        self.uploads.check_room(root)
         self.newest_epoch += 1
-        self.uploads.by_epoch[self.newest_epoch] = Living(command.log, command.now + command.ttl_us)
+        self.uploads.begin(self.newest_epoch, Living(command.log, command.now + command.ttl_us, root))
         return self.newest_epoch
 
     def publish(self, command: Publish) -> list[int]:

@@ -136,6 +136,7 @@ class _State(msgspec.Struct, array_like=True):
     tokens_ever: int = 0
     outcomes_lost_at: int = NONE
     uploads: list[tuple[int, int, int]] = []  # epoch, log, expires
+    upload_roots: list[int] = []  # of each of them
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -219,7 +220,8 @@ class _Freezer:
             [(t.name, t.digest, list(t.scopes), t.created, t.expires) for t in forest.tokens.by_name.values()],
             forest.tokens.ever,
             forest.windows.lost_at,
-            [(epoch, *living) for epoch, living in space.uploads.by_epoch.items()],
+            [(epoch, living.log, living.expires) for epoch, living in space.uploads.by_epoch.items()],
+            [living.root for living in space.uploads.by_epoch.values()],
         )
 
     def _log(self, log: Log) -> _Log:
@@ -372,7 +374,9 @@ class _Thawer:
         space = forest.space
         space.next_block, space.epoch = state.next_block, state.epoch
         space.newest_epoch, space.admitted = max(state.epoch, state.newest_epoch), state.admitted
-        space.uploads.by_epoch = {epoch: Living(*rest) for epoch, *rest in state.uploads}
+        roots = state.upload_roots or [log for _, log, _ in state.uploads]
+        for (epoch, upload_log, expires), root in zip(state.uploads, roots, strict=True):
+            space.uploads.begin(epoch, Living(upload_log, expires, root))
         space.inline = {block: (log, rows) for block, log, rows in state.inline}
         space.places = {row[0]: Place(*row[1:]) for row in state.places}
         space.objects = {name: Object(*rest) for name, *rest in state.objects}

@@ -16,30 +16,41 @@ from braidlog.forest.commands import Publish
 
 
 class Living(NamedTuple):
-    """An upload that may yet be published, and when its time is over."""
+    """An upload that may yet be published, when its time is over, and the root of the tree that it was begun in."""
 
     log: int
     expires: int
+    root: int
 
 
 class Uploads:
-    """The living ones, by epoch."""
+    """The living ones, by epoch.
+
+    Invariant: `of_root` says how many there are of each root that has any.
+    """
 
     def __init__(self) -> None:
         self.by_epoch: dict[int, Living] = {}
+        self.of_root: dict[int, int] = {}
 
-    def check_room(self, log: int) -> None:
-        """There is always room for those who have few: once half of it is taken, no log may have more than is left."""
+    def begin(self, epoch: int, living: Living) -> None:
+        self.by_epoch[epoch] = living
+        self.of_root[living.root] = self.of_root.get(living.root, 0) + 1
+
+    def check_room(self, root: int) -> None:
+        """There is room for trees that have few: once half of it is taken, none may have more than is left. A tree has
+        one share, however many forks; whoever may make many trees has as many shares."""
         left = limits.UPLOADS_MAX - len(self.by_epoch)
         if left <= 0:
             raise Unavailable(
                 f"{len(self.by_epoch):,} uploads live, which is as many as there may be: publish or discard some"
             )
         if left <= limits.UPLOADS_MAX // 2:
-            own = sum(living.log == log for living in self.by_epoch.values())
+            own = self.of_root.get(root, 0)
             if own >= left:
                 raise Unavailable(
-                    f"{own:,} uploads of this log live, and {left:,} more may in all: publish or discard some first"
+                    f"{own:,} uploads of this log and its forks live, and {left:,} more may in all: publish or discard "
+                    "some first"
                 )
 
     def end(self, log: int, epoch: int) -> None:
@@ -49,6 +60,9 @@ class Uploads:
         if living.log != log:
             raise InvalidArgument(f"upload {epoch} is one of another log: discard it there")
         del self.by_epoch[epoch]
+        self.of_root[living.root] -= 1
+        if not self.of_root[living.root]:
+            del self.of_root[living.root]
 
     def overdue(self, now: int, logs: Container[int]) -> list[tuple[int, int]]:
         """(log, epoch) of uploads whose time is over by `now`, or whose log is."""

@@ -84,6 +84,7 @@ def _by_spark(work: Work, log: Log, sql: str, start: int, stop: int, bounds: Bou
         raise Refused(f"engine 'spark' is not offered here; {_WITH_SPARK}")
     if work.caller.access is None:
         raise Refused("Spark works in processes of its own, which cannot see these logs with your rights: use duckdb")
-    query = SparkQuery(work.house.spark, work.caller.access, log, sql, start, stop, bounds)
+    caller = work.caller.principal or work.caller.name
+    query = SparkQuery(work.house.spark, work.caller.access, log, sql, start, stop, bounds, caller)
     work.ended_by(query.cancel)
     return query.run()

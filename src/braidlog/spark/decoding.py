@@ -7,16 +7,16 @@ many values at once. Where one of them stops it, the batch is cut in two until t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from braidlog.spark.arrow_streams import NOT_ARROW, batches_in
 from braidlog.spark.options import ValueFormat
 
-NOT_ARROW: Final = (pa.ArrowException, KeyError, OSError)
+_ROWS_END: Final = 2**31  # of what the lists of a column may hold in all
 
 # One object stands between these, so that what stands before a line's end is whole: no value goes on in the next.
 _OBJECT: Final = r"(?s)^[ \t\r\n]*\{.*\}[ \t\r\n]*$"
@@ -87,7 +87,7 @@ def _arrow(values: pa.Array, kind: pa.ListType) -> pa.Array:
     size = 0
     for value in values:
         rows = None if value.as_buffer() is None else _rows_of(value.as_buffer(), shape)
-        if rows is None:
+        if rows is None or size + len(rows) >= _ROWS_END:
             ends[-1] = None  # which says that the list that begins here is null
         else:
             found.append(rows)
@@ -104,12 +104,3 @@ def _rows_of(data: pa.Buffer, shape: pa.StructType) -> pa.Array | None:
     except NOT_ARROW:
         return None
     return pa.concat_arrays(rows) if rows else pa.array([], shape)
-
-
-def batches_in(data: pa.Buffer, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What an IPC stream holds, in the columns of `shape`. NOT_ARROW if it is none, or has other ones."""
-    with pa.ipc.open_stream(data) as stream:
-        for batch in stream:
-            batch.validate(full=True)  # whoever wrote it may have it point anywhere in memory
-            columns = [batch.column(field.name).cast(field.type) for field in shape]
-            yield pa.RecordBatch.from_arrays(columns, schema=shape)

@@ -29,6 +29,7 @@ from braidlog.spark.offsets import Offset
 from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_rows, records_of
 
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
+_BEFORE: Final = ".before"  # what a checkpoint's name ends with while another one takes its place
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,8 @@ def _own_checkpoint(checkpoint: str, fork: Log) -> str:
         raise InvalidArgument(f"the checkpoint of a run on a fork is a folder of this machine, not {checkpoint!r}")
     folder = Path(checkpoint)
     mark, mine = folder / _MARK, f"{fork.name} #{fork.id}"
+    if not folder.exists():
+        _restore(folder, mine)
     if folder.exists() and any(folder.iterdir()):
         whose = mark.read_text() if mark.exists() else "another query"
         if whose != mine:
@@ -126,6 +129,19 @@ def _own_checkpoint(checkpoint: str, fork: Log) -> str:
     return str(folder.absolute())
 
 
+def _restore(checkpoint: Path, mine: str) -> None:
+    """Take back what a run of this fork had put aside when it was killed."""
+    if not checkpoint.parent.is_dir():
+        return
+    for aside in sorted(checkpoint.parent.iterdir()):
+        mark = aside / _MARK
+        ours = aside.name.startswith(f"{checkpoint.name}.") and aside.name.endswith(_BEFORE) and mark.is_file()
+        if ours and mark.read_text() == mine:
+            aside.rename(checkpoint)
+            shutil.rmtree(aside.with_name(aside.name.removesuffix(_BEFORE)), ignore_errors=True)
+            return
+
+
 def _copied(checkpoint: Path) -> Path:
     """The same beside it, to be moved on in its place."""
     copy = checkpoint.with_name(f"{checkpoint.name}.{uuid.uuid4().hex[:8]}")
@@ -134,10 +150,15 @@ def _copied(checkpoint: Path) -> Path:
 
 
 def _move(copy: Path, checkpoint: Path) -> None:
-    """Put what was moved on in the place of what was not. A crash in between loses how far it got, and no record."""
-    before = copy.with_name(f"{copy.name}.before")
+    """Put what was moved on in the place of what was not. After a crash in between, the next run goes on from what was
+    there before, as after any run that failed."""
+    before = copy.with_name(f"{copy.name}{_BEFORE}")
     checkpoint.rename(before)
-    copy.rename(checkpoint)
+    try:
+        copy.rename(checkpoint)
+    except BaseException:
+        before.rename(checkpoint)
+        raise
     shutil.rmtree(before, ignore_errors=True)
 
 

@@ -3,7 +3,8 @@
 Spark parses the text, and everything that came of it is looked at: nodes, expressions, and whatever they hold. What is
 not known to be harmless is refused, so a statement that Spark learns one day is refused too. Names are the other half:
 of tables only the views, or what the query itself defined by WITH; of functions those of groups that compute a value
-from values, which leaves out those that call Java, read files, or tell of the process.
+from values, which leaves out those that call Java, read files, or tell of the process. Texts that are code of their own
+are the third: types are written as in a CREATE TABLE, never as JSON, which could name a class of Python to be loaded.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
 from braidlog import limits
@@ -76,6 +78,8 @@ _TABLE_FUNCTIONS: Final = {
     *("range", "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"),
     *("json_tuple", "variant_explode", "variant_explode_outer"),
 }
+_TYPE_ARGUMENTS: Final = {"from_json": 1, "variant_get": 2, "try_variant_get": 2}  # which of them is a type
+_SUBSTITUTED: Final = "${"
 
 
 class NotAllowed(InvalidArgument):
@@ -95,9 +99,12 @@ class Checker:
             if about.isDefined() and about.get().getGroup() in _GROUPS:
                 functions.add(str(name.funcName()).lower())
         self._functions = functions
+        self._types = spark._jvm.org.apache.spark.sql.types.DataType  # type: ignore[union-attr]
 
     def check(self, sql: str, views: set[str]) -> None:
         """NotAllowed unless it is one query over these views. Spark's own error, if it is no statement at all."""
+        if _SUBSTITUTED in sql:
+            raise NotAllowed(f"{_SUBSTITUTED!r} has no place in a query, as nothing is put in for it")
         found = list(_nodes(self._parser.parsePlan(sql)))
         defined = {
             str(relation.productElement(0)).lower()
@@ -110,11 +117,28 @@ class Checker:
                 _check_table(node, views | defined)
             elif kind == "UnresolvedFunction":
                 _check_name(_parts(node.nameParts()), self._functions, "function")
+                self._check_type(node)
             elif kind == "UnresolvedTableValuedFunction":
                 _check_name(_parts(node.name()), _TABLE_FUNCTIONS, "table function")
             elif kind == "FunctionIdentifier":
                 known = {""} if node.database().isDefined() or node.catalog().isDefined() else _TABLE_FUNCTIONS
                 _check_name([str(node.funcName())], known, "generator")
+
+    def _check_type(self, function: Any) -> None:
+        name = _parts(function.nameParts())[0].lower()
+        place = _TYPE_ARGUMENTS.get(name)
+        if place is None:
+            return
+        for argument in list(_each(function.arguments()))[place : place + 1]:
+            literal = argument.getClass().getName() == f"{_CATALYST}expressions.Literal"
+            if not literal or argument.dataType().typeName() != "string":
+                raise NotAllowed(f"the type that {name} takes is written down as a text, not computed")
+            written = str(argument.value().toString())
+            try:
+                self._types.fromDDL(written)
+            except ParseException:
+                shown = written[: limits.SQL_NAME_CHARS_MAX]
+                raise NotAllowed(f"{shown!r} is no type for {name}: write it like 'a INT, b STRING'") from None
 
 
 def _check_table(node: Any, allowed: set[str]) -> None:

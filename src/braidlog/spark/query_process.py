@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -56,6 +55,7 @@ _RECORDS: Final = (
     "try_validate_utf8(CAST(value AS STRING)) AS text",
     "headers",
 )
+_DEAD: Final = (OSError, EOFError, Py4JNetworkError)
 _OBJECT: Final = r"^[ \t\r\n]*\{"
 
 
@@ -110,8 +110,9 @@ def _confine() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limits.SQL_SPARK_ADDRESS_SPACE_BYTES, limits.SQL_SPARK_ADDRESS_SPACE_BYTES))
 
 
-def _started(scratch: Path) -> SparkSession:
-    settings = {
+def settings(scratch: Path) -> dict[str, str]:
+    """Of Spark, for queries of whoever asks."""
+    return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -125,11 +126,15 @@ def _started(scratch: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.variable.substitute": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * limits.SQL_SPARK_THREADS),
     }
+
+
+def _started(scratch: Path) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{limits.SQL_SPARK_THREADS}]").appName("braidlog-query")
-    for name, value in settings.items():
+    for name, value in settings(scratch).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -154,7 +159,9 @@ def _answer(spark: SparkSession, checker: Checker, order: dict[str, Any], scratc
             return _carried_out(spark, checker, order, token_file)
     except NotAllowed as error:
         return {"error": "statement", "message": str(error)}
-    except (PySparkException, Py4JError, BraidError) as error:
+    except Exception as error:  # of Spark, or of Python, which has no dates after 9999 and no lists as keys
+        if isinstance(error, _DEAD) and not isinstance(error, BraidError):
+            raise  # the JVM is no more, and this process of no use
         if overdue.is_set():
             return {"error": "time", "message": f"the query was ended after {order['time_s']:g} s"}
         return {"error": "query", "message": f"Spark: {_words(error)}"}
@@ -184,8 +191,20 @@ def _carried_out(
     session = spark.newSession()
     checker.check(order["sql"], _make_views(session, order, token_file))
     found = session.sql(order["sql"])
+    _check_types(json.loads(found._jdf.schema().json()))
     columns = [(field.name, field.dataType.simpleString().upper()) for field in found.schema.fields]
     return too_wide(columns, order) or shown(columns, _rows(found, order), order)
+
+
+def _check_types(schema: Any) -> None:
+    """Before Python looks at it, as it would load the class that a type of a user's own names."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "udt":
+            raise NotAllowed("a type of a user's own is not answered")
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            _check_types(part)
 
 
 def _make_views(session: SparkSession, order: dict[str, Any], token_file: str | None) -> set[str]:

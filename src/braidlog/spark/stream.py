@@ -42,6 +42,10 @@ _log = logging.getLogger("braidlog.spark")
 class _EndedMeanwhile(Exception):
     """A log that lived a moment ago does no more."""
 
+    def __init__(self, how: Gone) -> None:
+        super().__init__(str(how))
+        self.how = how
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Opens the braid when it is first asked something: it travels to executors before that."""
@@ -84,16 +88,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = Offset.from_json(start)
             if begin.initial:
                 return begin.pinned().to_json()
-            deadline = time.monotonic() + limits.SPARK_IDLE_WAIT_S
+            begun = time.monotonic()
+            deadline, give_up = begun + limits.SPARK_IDLE_WAIT_S, begun + limits.SPARK_RETRY_S
+            ids = [at.id for at in begin.logs.values()]
             while True:
                 seen = self._braid._session.backend.version
                 try:
                     found = self._limited(begin, *self._advanced(begin), limit)
-                except _EndedMeanwhile:
-                    continue  # the next look finds out how, and whether that matters
+                except _EndedMeanwhile as ended:  # the next look finds out how, and whether that matters
+                    if time.monotonic() >= give_up:
+                        raise ended.how from None
+                    self._wait(seen, ids, limits.SPARK_IDLE_WAIT_S)
+                    continue
                 if found != begin or self._targets is not None or time.monotonic() >= deadline:
                     return found.to_json()
-                self._wait(seen, [at.id for at in begin.logs.values()], deadline - time.monotonic())
+                self._wait(seen, ids, deadline - time.monotonic())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else self._latest.to_json()
@@ -103,12 +112,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             wanted = list(between(Offset.from_json(start), Offset.from_json(end)))
             deadline = time.monotonic() + limits.SPARK_RETRY_S
             while True:
+                seen = self._braid._session.backend.version
                 ranges = [self._range(name, at, stop) for name, at, stop in wanted]
                 try:
                     parts = planning.partitions(list(filter(None, ranges)), self._options)
                 except Gone:  # it ended just now: the next look finds out how, and whether that matters
                     if time.monotonic() >= deadline:
                         raise
+                    self._wait(seen, [at.id for _, at, _ in wanted], limits.SPARK_IDLE_WAIT_S)
                     continue
                 return [BraidPartition(part) for part in parts]
 
@@ -248,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     room -= int(rows * each)
                     taken = part.stop - at.position
         except Gone as error:
-            raise _EndedMeanwhile from error
+            raise _EndedMeanwhile(error) from error
         return max(taken, min(count, 1))
 
     def _wait(self, seen: int, ids: list[int], seconds: float) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from braidlog.spark.decoding import NOT_ARROW, batches_in
+from braidlog.spark.arrow_streams import NOT_ARROW, batches_in
 from braidlog.spark.errors import BraidlogFailed
 
 Mode = Literal["permissive", "failfast", "dropmalformed"]
