@@ -11,9 +11,9 @@ run: $(READY)
 	$(BIN)/braid demo
 
 # Spark's tests share one session, and so they run in one process, beside the others: each leaves time to the other.
-# What either prints is shown when it has ended.
-test: lint
-	$(MAKE) --jobs=2 --keep-going --output-sync=target test-most test-spark
+# What each prints is shown when it has ended.
+test: $(READY)
+	$(MAKE) --jobs=3 --keep-going --output-sync=target lint test-most test-spark
 
 test-most: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" --ignore tests/spark
@@ -28,6 +28,7 @@ lint: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak --ignore tests/spark
+	$(BIN)/python -m pytest -m soak tests/spark
 	$(BIN)/python -m sim --seed 100000 --minutes $(SIM_MINUTES)
 
 # A replicated cluster of real processes, tormented for MINUTES; prints the tally.

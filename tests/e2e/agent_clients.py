@@ -103,7 +103,7 @@ def with_agent(
             await do(agent)
 
     asyncio.run(run())
-    house.audit.flush()  # as a server does when it ends: entries of calls that only read come a moment later
+    house.audit.close()  # as a server does when it ends: entries of calls that only read come a moment later
 
 
 def environment(**more: str) -> dict[str, str]:

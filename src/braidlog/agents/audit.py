@@ -79,7 +79,10 @@ class Call:
             lineage=self.lineage,
             seconds=round(time.monotonic() - self._began, 6),
         )
-        self._audit.write(done, wait=self._changes)
+        try:
+            self._audit.write(done, wait=self._changes)
+        finally:
+            self._audit.entered()
 
 
 class Audit:
@@ -91,6 +94,8 @@ class Audit:
         self._log: Log | None = None
         self._lock = threading.Lock()
         self._waiting: deque[tuple[bytes, Ticket]] = deque()
+        self._under_way = 0  # calls that were begun and are not entered
+        self._all_entered = threading.Condition()
 
     def call(
         self, agent: str, tool: str, arguments: Mapping[str, Any], *, changes: bool, log: str | None = None
@@ -104,7 +109,15 @@ class Audit:
             outcome="",
             log=log,
         )
+        with self._all_entered:
+            self._under_way += 1
         return Call(self, entry, arguments, changes=changes)
+
+    def entered(self) -> None:
+        """A call is over."""
+        with self._all_entered:
+            self._under_way -= 1
+            self._all_entered.notify_all()
 
     def write(self, entry: Entry, *, wait: bool = True) -> None:
         """Append an entry. With `wait` it is durable on return."""
@@ -131,7 +144,9 @@ class Audit:
             self._waiting.popleft()
 
     def close(self) -> None:
-        """Let nothing be lost."""
+        """Let nothing be lost: calls that were broken off may still be about to be entered."""
+        with self._all_entered:
+            self._all_entered.wait_for(lambda: self._under_way <= 0, limits.MCP_SHUTDOWN_S)
         self.flush()
 
     def read(
