@@ -134,7 +134,7 @@ class Found:
         self.index = index
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
 def test_twenty_kills_in_a_row_lose_nothing(seed: int, tmp_path: Path) -> None:
     lineage = Lineage(tmp_path, seed)
     for _ in range(20):

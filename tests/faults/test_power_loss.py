@@ -119,7 +119,7 @@ def sweep(seed: int, steps: int, cuts: int, states: int) -> int:
     return recover_from_cuts(files, chosen, states, rng)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     assert sweep(seed, steps=60, cuts=90, states=6) > 200
 
@@ -226,7 +226,7 @@ def found_after_cuts(files: RecordingFiles, upto: int) -> Iterator[list[bytes]]:
         braid.close()
 
 
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_second_cut_during_recovery_loses_nothing(seed: int) -> None:
     assert cut_twice(seed, cuts=10, states=2) > 150
 

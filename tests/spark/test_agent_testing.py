@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from random import SystemRandom
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -63,7 +62,6 @@ def edge_before(records: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.soak
 def test_a_pipeline_that_is_wrong_by_a_millisecond_is_found_out(spark: SparkSession, directory: str) -> None:
     report = tried(spark, directory, edge_before, ["boundary"], batch_records=100 * HISTORY)["boundary"]
     assert report.verdict == "wrong", report

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -447,7 +448,9 @@ def test_a_sync_that_is_interrupted_fails_every_put_that_waited_for_it() -> None
         others = [threads.submit(store.put, name, b"more") for name in (B, C)]
         for _ in range(3):
             assert named.acquire(timeout=10)
+        deadline = time.monotonic() + 10
         while len(store._named._changed._waiters) < 2:  # type: ignore[attr-defined]
+            assert time.monotonic() < deadline
             threading.Event().wait(0.001)
         go_on.set()
         first.result(10)
