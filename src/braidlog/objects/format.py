@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from braidlog.errors import Corrupt, Unavailable
 from braidlog.objects.batch import FORMAT, FORMAT_KEY, SCHEMA
+from braidlog.objects.checksums import JOINED_BYTES_MIN, joined
 from braidlog.objects.messages import Message, as_message, file_foot, file_head
 
 Bytes = bytes | bytearray | memoryview
@@ -80,11 +81,11 @@ class ObjectWriter:
     def parts(self) -> Iterator[memoryview]:
         """The bytes of the file in order. Those of a large block are not copied: a part points to where they are."""
         for chunk, places in _chunks(self._columns):
-            self.blocks += _blocks(chunk, places, self.size)
+            blocks, self.crc = _blocks(chunk, places, self.size, self.crc)
+            self.blocks += blocks
+            self.size += sum(map(len, chunk))
             while chunk:
                 part = chunk.pop(0)
-                self.crc = crc32c(part, self.crc)
-                self.size += len(part)
                 yield part
                 del part  # before the next block is made: it shall find this one's memory free
 
@@ -197,22 +198,30 @@ class _Gathered(io.RawIOBase):
         return parts
 
 
-def _blocks(parts: list[memoryview], places: list[tuple[int, int]], at: int) -> list[BlockPlace]:
-    """The places with the checksums of what stands there. They ascend and do not overlap; the parts begin at `at`."""
+def _blocks(parts: list[memoryview], places: list[tuple[int, int]], at: int, crc: int) -> tuple[list[BlockPlace], int]:
+    """The places with the checksums of what stands there, and what `crc` becomes when all of the parts follow it.
+
+    The places ascend and do not overlap; the parts begin at `at`.
+    """
     blocks: list[BlockPlace] = []
-    index = 0
+    end = at
     for offset, length in places:
+        crc = _checksum(parts, at, end, offset, crc)
         end = offset + length
-        crc = 0
-        while at < end:
-            part = parts[index]
-            crc = crc32c(part[max(offset - at, 0) : end - at], crc)
-            if at + len(part) > end:
-                break  # the next block begins in it
-            at += len(part)
-            index += 1
-        blocks.append(BlockPlace(offset, length, crc))
-    return blocks
+        own = _checksum(parts, at, offset, end, 0)
+        blocks.append(BlockPlace(offset, length, own))
+        crc = joined(crc, own, length) if length >= JOINED_BYTES_MIN else _checksum(parts, at, offset, end, crc)
+    return blocks, _checksum(parts, at, end, at + sum(map(len, parts)), crc)
+
+
+def _checksum(parts: list[memoryview], at: int, start: int, stop: int, crc: int) -> int:
+    """What `crc` becomes when the bytes from start to stop follow it; the parts begin at `at`."""
+    for part in parts:
+        end = at + len(part)
+        if at < stop and start < end:
+            crc = crc32c(part[max(start - at, 0) : stop - at], crc)
+        at = end
+    return crc
 
 
 def read_block(name: str, place: BlockPlace, data: Bytes) -> pa.RecordBatch:
