@@ -82,6 +82,7 @@ PACK_AGE_S: Final = 60.0  # inline bytes older than this make a flush due
 UNPACKED_BYTES_MAX: Final = 64 * MIB  # appends wait for the packer above this
 OBJECT_BYTES_MAX: Final = 16 * MIB  # queued large batches that share one object
 SECOND_OBJECT_BYTES_MIN: Final = 768 * KIB  # queued while one object is being stored, for another to be begun beside it
+SECOND_OBJECT_BYTES_MAX: Final = 4 * MIB  # the same while much is under way
 STORERS: Final = 4  # objects that are stored side by side
 COMPACT_OBJECT_BYTES_MAX: Final = 8 * MIB  # objects below this are small
 COMPACT_OBJECTS_MIN: Final = 16  # so many small ones make a compaction worth while

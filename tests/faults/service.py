@@ -122,7 +122,7 @@ class Peer:
         """The next that arrives; EOFError once the other side has hung up."""
         while True:
             for frame in self._frames:
-                return frame.number, m.decode_answer(frame.head), frame.body
+                return frame.number, m.decode_answer(frame.head), frame.body.data
             try:
                 data = self.socket.recv(1 << 16)
             except ConnectionError:

@@ -21,7 +21,7 @@ SEEDS = 25  # of a batch
 FLOORS = {
     "failovers": 40,
     "promotes": 25,
-    "squashes": 35,
+    "squashes": 50,
     "replies lost": 12,
     "duplicates": 50,
     "partitions": 40,

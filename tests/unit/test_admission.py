@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from braidlog.forest import commands as c
 from braidlog.objects.batch import SCHEMA, Batch, encode, records, to_arrow
 from braidlog.objects.format import ObjectWriter, check_object, read_block
 from braidlog.objects.messages import Message
+from braidlog.wire.frames import Body
 
 CLIENT = b"8 bytes."
 ID = CLIENT + bytes(8)
@@ -67,9 +69,10 @@ def test_a_block_is_taken_for_what_it_is() -> None:
 
 def test_a_block_is_stored_as_it_came() -> None:
     body = message(to_arrow([GOOD]))
-    stored = admission.as_stored(block(body)[1], body)
+    stored = admission.as_stored(block(body)[1], Body(body, 7))
     assert isinstance(stored, Message)
     assert stored.data is body
+    assert stored.crc == 7
 
 
 def test_a_block_with_bytes_that_are_of_no_record_is_stored_without_them() -> None:
@@ -83,7 +86,7 @@ def test_a_block_with_bytes_that_are_of_no_record_is_stored_without_them() -> No
     body += bytes(4096)
     taken = block(memoryview(body))[1]
     assert taken.equals(columns)
-    assert admission.as_stored(taken, memoryview(body)) is taken
+    assert admission.as_stored(taken, Body(memoryview(body), 7)) is taken
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,7 +104,7 @@ def test_what_was_taken_makes_an_object_that_is_whole(seed: int) -> None:
         except InvalidArgument:
             continue
         writer = ObjectWriter()
-        writer.add(admission.as_stored(columns, memoryview(body)))
+        writer.add(admission.as_stored(columns, Body(memoryview(body), crc32c(body))))
         object = writer.finish()
         whole = b"".join(object.parts)
         check_object("tampered", whole, object.crc, object.blocks)

@@ -11,7 +11,7 @@ from braidlog.broker.conversation import Conversation, Do, Drop, Effect, Heed, P
 from braidlog.errors import Blocked, NotPermitted
 from braidlog.wire import frames
 from braidlog.wire import messages as m
-from braidlog.wire.frames import PREFACE, Kind, Parser
+from braidlog.wire.frames import NOTHING, PREFACE, Body, Kind, Parser
 
 CLIENT = b"8 bytes."
 HELLO = m.Hello(CLIENT)
@@ -48,7 +48,7 @@ class Peer:
 
     def greet(self) -> Peer:
         [greeting] = self.say(PREFACE + said(HELLO, 0))
-        assert greeting == Do(0, HELLO, memoryview(b""))
+        assert greeting == Do(0, HELLO, NOTHING)
         list(self.conversation.answer(0, 5, m.Welcome("s", "serve", None, 1)))
         assert self.hear() == [(Kind.ANSWER, 0, m.Welcome("s", "serve", None, 1))]
         return self
@@ -63,7 +63,7 @@ def test_a_greeting_may_come_in_any_pieces() -> None:
     data = PREFACE + said(HELLO, 0) + said(m.Tail(1), 1)
     conversation = Conversation()
     effects = [effect for at in range(len(data)) for effect in conversation.receive(data[at : at + 1])]
-    assert effects == [Do(0, HELLO, memoryview(b"")), Do(1, m.Tail(1), memoryview(b""))]
+    assert effects == [Do(0, HELLO, NOTHING), Do(1, m.Tail(1), NOTHING)]
     assert conversation.out == [PREFACE]
 
 
@@ -107,7 +107,7 @@ def test_who_does_not_keep_the_rules_is_told_and_dropped(data: bytes) -> None:
 
 def test_large_frames_are_for_those_who_said_who_they_are(peer: Peer) -> None:
     body = bytes(2 * limits.WIRE_HELLO_BYTES_MAX)
-    assert peer.say(said(m.Find("x"), 1, body)) == [Do(1, m.Find("x"), memoryview(body))]
+    assert peer.say(said(m.Find("x"), 1, body)) == [Do(1, m.Find("x"), Body(memoryview(body), None))]
 
 
 def test_answers_go_back_in_any_order_under_their_numbers(peer: Peer) -> None:
@@ -126,7 +126,7 @@ def test_answers_go_back_in_any_order_under_their_numbers(peer: Peer) -> None:
 def test_a_number_is_free_again_once_it_is_answered_and_not_before(peer: Peer) -> None:
     peer.say(said(m.Tail(1), 4))
     list(peer.conversation.answer(4, 1, m.Number(1)))
-    assert peer.say(said(m.Tail(2), 4)) == [Do(4, m.Tail(2), memoryview(b""))]
+    assert peer.say(said(m.Tail(2), 4)) == [Do(4, m.Tail(2), NOTHING)]
     [drop] = peer.say(said(m.Tail(3), 4))
     assert isinstance(drop, Drop)
 
@@ -297,6 +297,6 @@ def test_what_a_header_alone_asks_for_is_counted_and_waits_for_what_is_under_way
     assert list(conversation.answer(1, 5, m.Number(1))) == [Resume()]
     [done] = peer.say(large[frames.HEADER_BYTES + 1 :])[:1]
     assert isinstance(done, Do)
-    assert len(done.body) == 10_000_000
+    assert len(done.body.data) == 10_000_000
     list(conversation.answer(2, 5, m.Number(1)))
     assert conversation.bytes_in_flight == 0

@@ -92,6 +92,14 @@ def test_messages_are_written_as_they_are_and_the_file_is_the_one_that_arrow_wri
     assert {pa.py_buffer(made.data).address for made in messages} <= addresses
 
 
+def test_a_checksum_that_came_with_a_message_is_taken_for_its_own() -> None:
+    plain = [message(block(bytes([number]) * size)) for number, size in enumerate([300_000, 10, 1_000_000])]
+    told = [Message(made.data, made.head, crc32c(made.data)) for made in plain]
+    assert (write(*told).crc, write(*told).blocks) == (write(*plain).crc, write(*plain).blocks)
+    wrong = [Message(made.data, made.head, 7) for made in plain]
+    assert [place.crc for place in write(*wrong).blocks] == [7, 7, 7]
+
+
 def test_messages_share_an_object_with_what_is_none_yet() -> None:
     added = [block(b"a" * 100_000), block(b"b"), block(b"c" * 100_000)]
     object = write(added[0], message(added[1]), lambda: added[2])

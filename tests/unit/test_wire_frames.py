@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ some_frames = st.lists(
 
 
 def plain(frame: Frame) -> Plain:
-    return frame.kind, frame.number, frame.seen, bytes(frame.head), bytes(frame.body)
+    return frame.kind, frame.number, frame.seen, bytes(frame.head), bytes(frame.body.data)
 
 
 def stream_of(several: list[Plain]) -> bytes:
@@ -177,7 +178,7 @@ def test_the_rest_of_a_large_frame_goes_where_there_is_room_for_it(size: int, st
             found += parser.filled(len(piece))
         at += len(piece)
         assert parser.held <= size + 100
-    assert [bytes(frame.body) for frame in found] == [b"x", large, b"y"]
+    assert [bytes(frame.body.data) for frame in found] == [b"x", large, b"y"]
     assert direct or step > size
 
 
@@ -211,7 +212,20 @@ def test_what_came_behind_a_large_frame_does_not_keep_it_in_memory() -> None:
     assert room is not None
     room[: len(sent) - 1000] = sent[1000:]
     large, small = parser.filled(len(sent) - 1000)
-    assert MEMORY.bytes_allocated() - before > len(large.body)
+    assert MEMORY.bytes_allocated() - before > len(large.body.data)
     del room, large
     assert MEMORY.bytes_allocated() - before < 1000
-    assert bytes(small.body) == b"small"
+    assert bytes(small.body.data) == b"small"
+
+
+@pytest.mark.parametrize("size", [0, 1_000, 256 * 1024 - 1, 256 * 1024, 1_000_003])
+def test_the_checksum_of_a_large_body_is_told_and_any_change_is_noticed(size: int) -> None:
+    chance = random.Random(size)
+    sent = b"".join(frames.encode(Kind.REQUEST, 1, 2, b"head", body := chance.randbytes(size)))
+    [frame] = Parser().feed(sent)
+    assert frame.body.crc == (crc32c(body) if size >= 256 * 1024 else None)
+    for at in (*range(8, HEADER_BYTES + 4), *(chance.randrange(HEADER_BYTES, len(sent)) for _ in range(20))):
+        damaged = bytearray(sent)
+        damaged[at] ^= 1 << chance.randrange(8)
+        with pytest.raises(Malformed):
+            list(Parser().feed(damaged))

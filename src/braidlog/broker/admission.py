@@ -23,6 +23,7 @@ from braidlog.objects.batch import SCHEMA, Batch, decode
 from braidlog.objects.format import Columns
 from braidlog.objects.messages import as_message, field
 from braidlog.objects.store import checked_name
+from braidlog.wire.frames import Body
 
 _INT64_MAX: Final = 2**63 - 1
 _UINT32_MAX: Final = 2**32 - 1
@@ -136,17 +137,17 @@ def block(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append,
     return command, columns
 
 
-def storable(command: c.Append, body: memoryview, client: bytes) -> tuple[c.Append, Columns]:
+def storable(command: c.Append, body: Body, client: bytes) -> tuple[c.Append, Columns]:
     """The same as `block`, but it comes as it is to be stored: just as it came, if that may be."""
-    checked, columns = block(command, body, client)
+    checked, columns = block(command, body.data, client)
     return checked, as_stored(columns, body)
 
 
-def as_stored(columns: pa.RecordBatch, body: memoryview) -> Columns:
+def as_stored(columns: pa.RecordBatch, body: Body) -> Columns:
     """The bytes that a block came as, unless they are not what we would have made of it: then its columns."""
-    if len(body) != pa.ipc.get_record_batch_size(columns):
+    if len(body.data) != pa.ipc.get_record_batch_size(columns):
         return columns  # it may hold what no record refers to
-    return as_message(body) or columns
+    return as_message(*body) or columns
 
 
 def read_columns(body: memoryview) -> pa.RecordBatch:

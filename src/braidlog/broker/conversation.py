@@ -16,7 +16,7 @@ from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
-from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
+from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Malformed, Parser
 from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
 
 Pieces = list[bytes | memoryview]
@@ -29,7 +29,7 @@ class Do(NamedTuple):
 
     number: int
     request: Request
-    body: memoryview
+    body: Body
 
 
 class Heed(NamedTuple):
@@ -155,7 +155,7 @@ class Conversation:
         if frame.number in self._in_flight:
             raise Malformed(f"request {frame.number} is under way already")
         self.requests += 1
-        size = len(frame.head) + len(frame.body)
+        size = len(frame.head) + len(frame.body.data)
         self._in_flight[frame.number] = size
         self._bytes += size
         if isinstance(request, Subscribe | Watch | Await):

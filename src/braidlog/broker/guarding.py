@@ -22,6 +22,7 @@ from braidlog.errors import BraidError, ConditionFailed, Gone, InvalidArgument, 
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.wire import messages as m
+from braidlog.wire.frames import NOTHING
 
 Verdict = Callable[[m.Request | BraidError], None]
 Known = Callable[[m.Kin | BraidError], None]
@@ -153,7 +154,7 @@ def _find(service: Service, caller: Caller, scopes: Scopes, request: m.Find, the
         else:
             then(answer if isinstance(answer, BraidError) else Unavailable("there is no answer"))
 
-    service.handle(caller, request, memoryview(b""), found)
+    service.handle(caller, request, NOTHING, found)
 
 
 def _change(service: Service, scopes: Scopes, request: m.Execute, then: Verdict) -> None:

@@ -43,10 +43,11 @@ from braidlog.forest.log import Log
 from braidlog.forest.tails import reach
 from braidlog.objects.batch import decode, to_arrow
 from braidlog.wire import messages as m
+from braidlog.wire.frames import Body
 
 _log = logging.getLogger("braidlog.server")
 
-Door: TypeAlias = Callable[[Caller, Any, memoryview, Reply], None]
+Door: TypeAlias = Callable[[Caller, Any, Body, Reply], None]
 
 
 class LocalService(Service):
@@ -103,7 +104,7 @@ class LocalService(Service):
     def seen(self) -> int:
         return self._writer.forest.applied
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         try:
             look = self._looks.get(type(request))
             door = self._doors.get(type(request))
@@ -134,7 +135,7 @@ class LocalService(Service):
     def _in_turn(self, door: Door) -> Door:
         """A change of a client, after those that it sent before."""
 
-        def enter(caller: Caller, ask: Any, body: memoryview, reply: Reply) -> None:
+        def enter(caller: Caller, ask: Any, body: Body, reply: Reply) -> None:
             if not self._turns.held(caller.client):
                 door(caller, ask, body, reply)
                 return
@@ -149,18 +150,18 @@ class LocalService(Service):
 
         return enter
 
-    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply) -> None:
+    def _append(self, caller: Caller, ask: m.Append, body: Body, reply: Reply) -> None:
         if ask.block:
             command, block = admission.storable(ask.command, body, caller.client)
             pending = Pending(_again(command, ask.since), command.size, block)
         else:
-            command = admission.batch(ask.command, body, caller.client)
-            if len(body) > limits.INLINE_BYTES_MAX:  # it should have come as a block
-                columns = to_arrow([decode(body)])
+            command = admission.batch(ask.command, body.data, caller.client)
+            if len(body.data) > limits.INLINE_BYTES_MAX:  # it should have come as a block
+                columns = to_arrow([decode(body.data)])
                 command = msgspec.structs.replace(command, payload=b"")
-                pending = Pending(_again(command, ask.since), len(body), columns)
+                pending = Pending(_again(command, ask.since), len(body.data), columns)
             else:
-                pending = Pending(_again(command, ask.since), len(body) + 256)
+                pending = Pending(_again(command, ask.since), len(body.data) + 256)
         if ask.since == NONE:
             self._writer.check_holds(command)
         self._settle(caller)
@@ -192,7 +193,7 @@ class LocalService(Service):
             log = above
         return log
 
-    def _execute(self, caller: Caller, ask: m.Execute, body: memoryview, reply: Reply) -> None:
+    def _execute(self, caller: Caller, ask: m.Execute, body: Body, reply: Reply) -> None:
         del body
         command = admission.change(ask.command, caller.client, self._writer.clock.now_us())
         if ask.since == NONE and isinstance(command, c.CFork | c.SFork | c.Publish):
@@ -333,21 +334,21 @@ class LocalService(Service):
         end, into_name = found
         return m.Ending(end.kind, end.name, end.into, end.position, into_name)
 
-    def _position_at(self, caller: Caller, ask: m.PositionAt, body: memoryview, reply: Reply) -> None:
+    def _position_at(self, caller: Caller, ask: m.PositionAt, body: Body, reply: Reply) -> None:
         del caller, body
         self._fetch(lambda: (m.Number(self._writer.position_at(ask.log, ask.moment_us)), None), reply)
 
-    def _plan(self, caller: Caller, ask: m.PlanRange, body: memoryview, reply: Reply) -> None:
+    def _plan(self, caller: Caller, ask: m.PlanRange, body: Body, reply: Reply) -> None:
         del caller, body
         self._fetch(lambda: (m.Planned(self._writer.plan(ask.log, ask.start, ask.stop)), None), reply)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def _locate(self, caller: Caller, ask: m.Locate, body: memoryview, reply: Reply) -> None:
+    def _locate(self, caller: Caller, ask: m.Locate, body: Body, reply: Reply) -> None:
         del caller, body
         reply(*reading.locate(self._writer, ask.log, ask.start, ask.stop, ask.max_bytes))
 
-    def _read(self, caller: Caller, ask: m.Read, body: memoryview, reply: Reply) -> None:
+    def _read(self, caller: Caller, ask: m.Read, body: Body, reply: Reply) -> None:
         del caller, body
         self.read(ask, reply)
 

@@ -26,6 +26,7 @@ from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.wire import messages as m
 from braidlog.wire.faults import fault_of
+from braidlog.wire.frames import Body
 
 _log = logging.getLogger("braidlog.metadata")
 
@@ -62,7 +63,7 @@ class MetadataService(LocalService):
     def members(self) -> list[Member]:
         return list(self._members.values())
 
-    def _join(self, caller: Caller, ask: m.Join, body: memoryview, reply: Reply) -> None:
+    def _join(self, caller: Caller, ask: m.Join, body: Body, reply: Reply) -> None:
         del body
         if ask.epoch != NONE and ask.epoch in self._writer.forest.space.admitted:
             self._welcome(caller, ask, ask.epoch, reply)
@@ -121,7 +122,7 @@ class MetadataService(LocalService):
 
     # --- binding -------------------------------------------------------------------------------------------------
 
-    def _bind(self, caller: Caller, ask: m.Bind, body: memoryview, reply: Reply) -> None:
+    def _bind(self, caller: Caller, ask: m.Bind, body: Body, reply: Reply) -> None:
         del body
         if caller not in self._members:
             raise InvalidArgument("only a broker that has joined may bind: join first")

@@ -34,6 +34,7 @@ from braidlog.metadata.home import Home
 from braidlog.observe import catalog
 from braidlog.observe.metrics import Family, Registry
 from braidlog.wire import messages as m
+from braidlog.wire.frames import Body
 
 _log = logging.getLogger("braidlog.metadata")
 
@@ -79,7 +80,7 @@ class StandbyService(LocalService):
         for change in (m.Append, m.Execute):
             del self._doors[change]
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         if type(request) not in self._looks and type(request) not in self._doors:
             reply(Unavailable(f"this is a standby: ask the leader{self._where()}"), None)
         elif lost := _out_of_touch(self._follower):
@@ -153,7 +154,7 @@ class LeaderService(MetadataService):
         self._term = term
         self._aside_until = math.inf  # a commit is a round trip to others, and never made on the loop's thread
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         def unless_deposed(answer: m.Answer | BraidError, body: Pieces | None) -> None:
             if self._writer.committer.failure is None and self._term.left_s() > 0:
                 reply(answer, body)
@@ -202,7 +203,7 @@ class _Nothing(Service):
     def seen(self) -> int:
         return 0
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         del caller, request, body
         reply(Unavailable(self._why), None)
 
@@ -376,7 +377,7 @@ class MetadataNode(Service):
     def seen(self) -> int:
         return self._current.seen
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         self._current.handle(caller, request, body, reply)
 
     def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:

@@ -42,6 +42,7 @@ from braidlog.observe.metrics import Registry
 from braidlog.wire import messages as m
 from braidlog.wire.calls import Call, Done, told_of
 from braidlog.wire.faults import error_of
+from braidlog.wire.frames import Body
 
 _log = logging.getLogger("braidlog.broker")
 
@@ -213,7 +214,7 @@ class BrokerService(Service):
 
     # --- what clients ask for ------------------------------------------------------------------------------------
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         try:
             if isinstance(request, m.Append | m.Execute):
                 self._turns.enter(
@@ -251,9 +252,7 @@ class BrokerService(Service):
 
     # --- changing ------------------------------------------------------------------------------------------------
 
-    def _change(
-        self, caller: Caller, request: m.Append | m.Execute, body: memoryview, reply: Reply, since: int
-    ) -> None:
+    def _change(self, caller: Caller, request: m.Append | m.Execute, body: Body, reply: Reply, since: int) -> None:
         try:
             if isinstance(request, m.Append):
                 self._append(caller, request, body, reply, since)
@@ -299,12 +298,12 @@ class BrokerService(Service):
             self._turns.release(caller.client)
             raise Unavailable("the broker is shutting down: ask another one") from None
 
-    def _append(self, caller: Caller, ask: m.Append, body: memoryview, reply: Reply, since: int) -> None:
+    def _append(self, caller: Caller, ask: m.Append, body: Body, reply: Reply, since: int) -> None:
         columns: Columns | None = None
         if ask.block:
             command, columns = admission.storable(ask.command, body, caller.client)
         else:
-            command = admission.batch(ask.command, body, caller.client)
+            command = admission.batch(ask.command, body.data, caller.client)
         if self._gathering.bytes + command.size > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             raise Unavailable("this broker has too much under way: try again later, or send more slowly")
         self._settle(caller)

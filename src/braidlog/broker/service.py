@@ -14,6 +14,7 @@ from braidlog.broker.policy import Scopes
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.observe.metrics import Registry
+from braidlog.wire.frames import Body
 from braidlog.wire.messages import Answer, Await, Ending, Identities, Kin, Parts, Request
 
 Reply = Callable[[Answer | BraidError, Pieces | None], None]
@@ -82,7 +83,7 @@ class Service(Protocol):
     def seen(self) -> int:
         """The commit index that answers given now are true for."""
 
-    def handle(self, caller: Caller, request: Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: Request, body: Body, reply: Reply) -> None:
         """Carry out any request but Hello, Watch and Subscribe."""
 
     def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:

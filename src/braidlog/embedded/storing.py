@@ -1,7 +1,8 @@
 """Large batches on their way into objects, ahead of the commits that bind them.
 
 What was queued is stored at once if nothing else is being stored. Beside one object a second is begun that is worth its
-syncs, so that the disk works while the other is laid out, bound and answered; further ones only once they are full. So
+syncs, so that the disk works while the other is laid out, bound and answered; further ones only once they are full. The
+more was here at once lately, the larger has a second one to be: whoever keeps little under way waits for all of it. So
 objects are large when there is much to store, and nobody waits when there is little. At most STORERS objects are under
 way beside the one of a leader, who stores what he would have to wait for.
 
@@ -65,6 +66,8 @@ class Storing:
         self._gathered: deque[Load | None] = deque()  # what nobody is at yet; None divides
         self._gathered_bytes = 0
         self._under_way = 0
+        self._under_way_bytes = 0
+        self._lately_bytes = 0  # gathered and under way at once: the most of late
         self._ended = False
         self.order = threading.RLock()  # to be held by whoever queues something and adds it here
         self._changed = threading.Condition(self.order)
@@ -100,7 +103,8 @@ class Storing:
         if self._under_way == 0:
             return 0
         if self._under_way == 1:
-            return min(limits.SECOND_OBJECT_BYTES_MIN, limits.OBJECT_BYTES_MAX)
+            share = max(limits.SECOND_OBJECT_BYTES_MIN, self._lately_bytes // limits.STORERS)
+            return min(share, limits.SECOND_OBJECT_BYTES_MAX, limits.OBJECT_BYTES_MAX)
         return limits.OBJECT_BYTES_MAX if self._under_way < limits.STORERS else inf
 
     def complete(self, load: Load) -> None:
@@ -133,6 +137,7 @@ class Storing:
 
     def _claim(self) -> Parcel:
         """The batches that come next and fit into an object; one larger than the bound goes alone."""
+        self._lately_bytes = max(self._gathered_bytes + self._under_way_bytes, self._lately_bytes * 7 // 8)
         loads: list[Load] = []
         size = 0
         while self._gathered:
@@ -148,6 +153,7 @@ class Storing:
             load.parcel = parcel
         self._gathered_bytes -= size
         self._under_way += 1
+        self._under_way_bytes += size
         return parcel
 
     def _store(self, parcel: Parcel) -> None:
@@ -170,6 +176,7 @@ class Storing:
                 load.columns = None
             with self.order:
                 self._under_way -= 1
+                self._under_way_bytes -= sum(load.size for load in parcel.loads)
                 parcel.done = True
                 self._changed.notify_all()
             self.begin()

@@ -95,8 +95,10 @@ class ObjectWriter:
         return Object(parts, self.crc, self.blocks)
 
 
-# Some bytes of a file in parts, and the blocks in them, each as its offset in the file and its length.
-_Chunk: TypeAlias = tuple[list[memoryview], list[tuple[int, int]]]
+# Where a block is to be: its offset in the file, its length, and its CRC-32C if that is known.
+_Place: TypeAlias = tuple[int, int, int | None]
+# Some bytes of a file in parts, and the blocks in them.
+_Chunk: TypeAlias = tuple[list[memoryview], list[_Place]]
 
 
 def _chunks(columns: list[Columns]) -> Iterable[_Chunk]:
@@ -121,12 +123,12 @@ def _in_one_piece(sized: list[tuple[pa.RecordBatch, int]]) -> _Chunk:
     total = sum(length for _, length in sized)
     buffer = pa.allocate_buffer(total + _FRAMING_BYTES + _FRAMING_BLOCK_BYTES * len(sized))
     sink = pa.FixedSizeBufferWriter(buffer)
-    places: list[tuple[int, int]] = []
+    places: list[_Place] = []
     with pa.ipc.new_file(sink, SCHEMA) as file:
         for batch, length in sized:
             file.write_batch(batch)
             # Counted back from the end, because the first write puts the file's own head in front of the message.
-            places.append((sink.tell() - length, length))
+            places.append((sink.tell() - length, length, None))
     return [memoryview(buffer).cast("B")[: sink.tell()]], places
 
 
@@ -143,7 +145,7 @@ def _one_by_one(columns: list[Columns]) -> Iterator[_Chunk]:
             file.write_batch(batch)
             del batch  # its memory is free as soon as its parts were taken
             sink.flush()
-            yield gathered.take(), [(gathered.tell() - length, length)]
+            yield gathered.take(), [(gathered.tell() - length, length, None)]
     sink.flush()
     yield gathered.take(), []
 
@@ -157,9 +159,10 @@ def _as_they_are(columns: list[Columns]) -> Iterator[_Chunk]:
         message = made if isinstance(made, Message) else _message_of(made)
         length = len(message.data)
         blocks.append((at, message.head, length - message.head))
+        places: list[_Place] = [(at, length, message.crc)]
         chunk.append(message.data)
         del message
-        yield chunk, [(at, length)]
+        yield chunk, places
         at += length
         chunk = []
     yield [memoryview(file_foot(blocks))], []
@@ -198,17 +201,17 @@ class _Gathered(io.RawIOBase):
         return parts
 
 
-def _blocks(parts: list[memoryview], places: list[tuple[int, int]], at: int, crc: int) -> tuple[list[BlockPlace], int]:
+def _blocks(parts: list[memoryview], places: list[_Place], at: int, crc: int) -> tuple[list[BlockPlace], int]:
     """The places with the checksums of what stands there, and what `crc` becomes when all of the parts follow it.
 
     The places ascend and do not overlap; the parts begin at `at`.
     """
     blocks: list[BlockPlace] = []
     end = at
-    for offset, length in places:
+    for offset, length, known in places:
         crc = _checksum(parts, at, end, offset, crc)
         end = offset + length
-        own = _checksum(parts, at, offset, end, 0)
+        own = _checksum(parts, at, offset, end, 0) if known is None else known
         blocks.append(BlockPlace(offset, length, own))
         crc = joined(crc, own, length) if length >= JOINED_BYTES_MIN else _checksum(parts, at, offset, end, crc)
     return blocks, _checksum(parts, at, end, at + sum(map(len, parts)), crc)

@@ -33,9 +33,10 @@ class Message(Struct, frozen=True):
 
     data: memoryview
     head: int
+    crc: int | None = None  # CRC-32C of all of them, if it is known
 
 
-def as_message(data: memoryview) -> Message | None:
+def as_message(data: memoryview, crc: int | None = None) -> Message | None:
     """The message that these bytes are, if they can stand in a file as they are. Arrow must have read them before."""
     marker, length = struct.unpack_from("<ii", data)
     head = 8 + length
@@ -44,7 +45,7 @@ def as_message(data: memoryview) -> Message | None:
     table = data[8:head]
     place = field(table, struct.unpack_from("<I", table)[0], _BODY_LENGTH)
     body: int = struct.unpack_from("<q", table, place)[0] if place else 0
-    return Message(data, head) if head + body == len(data) else None
+    return Message(data, head, crc) if head + body == len(data) else None
 
 
 def field(table: bytes | memoryview, at: int, number: int) -> int:

@@ -242,9 +242,9 @@ class Calls:
             last = isinstance(answer, messages.Ending)
             if last:
                 del self._calls[call.number]
-            self.finished.append((call, answer, frame.body))
+            self.finished.append((call, answer, frame.body.data))
         else:
-            self._finish(call, answer, frame.body)
+            self._finish(call, answer, frame.body.data)
 
     def _greeted(self, answer: Answer) -> None:
         if not isinstance(answer, Welcome):

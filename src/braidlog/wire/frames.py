@@ -19,6 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from braidlog import limits
+from braidlog.objects.checksums import JOINED_BYTES_MIN, joined
 
 VERSION: Final = 1
 PREFACE: Final = b"braid" + bytes([VERSION, 0, 0])  # eight bytes: the word, the version, two for later
@@ -50,6 +51,16 @@ class Kind(IntEnum):
     GOODBYE = 6  # the sender takes no more requests, and answers those it has
 
 
+class Body(NamedTuple):
+    """Raw bytes, and the CRC-32C of just those, if they are so many that nobody should look at them again for it."""
+
+    data: memoryview
+    crc: int | None
+
+
+NOTHING: Final = Body(memoryview(b""), None)
+
+
 class Frame(NamedTuple):
     """`seen` is the commit index that its sender had seen: answers are at least as new as what was asked for."""
 
@@ -57,7 +68,7 @@ class Frame(NamedTuple):
     number: int
     seen: int
     head: memoryview
-    body: memoryview
+    body: Body
 
 
 def encode(kind: Kind, number: int, seen: int, head: bytes, body: bytes | memoryview = b"") -> list[bytes | memoryview]:
@@ -173,15 +184,22 @@ def _memory(size: int) -> memoryview:
 def _frame(view: memoryview) -> Frame:
     """The frame that these bytes are, if its checksum says so."""
     length, head_length, crc, kind, flags, nothing, number, seen = _HEADER.unpack_from(view)
-    covered = _COVERED.pack(length, head_length, kind, flags, nothing, number, seen)
-    if crc32c(view[HEADER_BYTES:], crc32c(covered)) != crc:
+    body_at = HEADER_BYTES + head_length
+    head, body = view[HEADER_BYTES:body_at], Body(view[body_at:], None)
+    found = crc32c(head, crc32c(_COVERED.pack(length, head_length, kind, flags, nothing, number, seen)))
+    if len(body.data) < JOINED_BYTES_MIN:
+        found = crc32c(body.data, found)
+    else:
+        own = crc32c(body.data)
+        found = joined(found, own, len(body.data))
+        body = Body(body.data, own)
+    if found != crc:
         raise Malformed(f"a frame of {length:,} bytes whose checksum is wrong")
     try:
         named = _KINDS[kind]
     except KeyError:
         raise Malformed(f"a frame of kind {kind}, which version 1 does not know") from None
-    body_at = HEADER_BYTES + head_length
-    return Frame(named, number, seen, view[HEADER_BYTES:body_at], view[body_at:])
+    return Frame(named, number, seen, head, body)
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}

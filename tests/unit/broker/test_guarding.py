@@ -16,6 +16,7 @@ from braidlog.broker.service import Caller, Known, Reply, Service
 from braidlog.errors import BraidError, ConditionFailed, Gone, InvalidArgument, NotFound, NotPermitted, Unavailable
 from braidlog.forest import commands as c
 from braidlog.wire import messages as m
+from braidlog.wire.frames import NOTHING, Body
 
 KIN = {
     1: m.Kin(1, False, "orders", "orders", "ops"),
@@ -43,7 +44,7 @@ class Forest(Service):
         else:
             then(found)
 
-    def handle(self, caller: Caller, request: m.Request, body: memoryview, reply: Reply) -> None:
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
         del caller, body
         assert isinstance(request, m.Find)
         number = NUMBERS.get(request.name)
@@ -158,7 +159,7 @@ def test_requests_pass_in_their_order_however_long_it_takes_to_know_their_logs()
     for number, request in enumerate(
         [m.Tail(1), m.Ping(), m.Append(c.Append(1, 1, 1, 0, 0)), m.ListLogs(), m.Read(2, 0)]
     ):
-        passed.gate.enter(who, Do(number, request, memoryview(b"")))
+        passed.gate.enter(who, Do(number, request, NOTHING))
     assert passed.events == []
     while service.asked:
         service.asked.pop(0)()
@@ -171,8 +172,8 @@ def test_many_that_are_decided_at_once_do_not_pile_up() -> None:
     late = Forest(late=True)
     waiting = Passed(late)
     for number in range(5000):
-        passed.gate.enter(who, Do(number, m.Tail(1), memoryview(b"")))
-        waiting.gate.enter(who, Do(number, m.Ping() if number else m.Tail(1), memoryview(b"")))
+        passed.gate.enter(who, Do(number, m.Tail(1), NOTHING))
+        waiting.gate.enter(who, Do(number, m.Ping() if number else m.Tail(1), NOTHING))
     assert passed.events == list(range(5000))
     late.asked.pop()()
     assert waiting.events == list(range(5000))
@@ -184,7 +185,7 @@ def test_what_cannot_be_checked_is_not_done() -> None:
             raise RuntimeError(f"log {log}, {then}, {fresh}")
 
     passed = Passed(Broken())
-    passed.gate.enter(caller("admin:*"), Do(1, m.Tail(1), memoryview(b"")))
+    passed.gate.enter(caller("admin:*"), Do(1, m.Tail(1), NOTHING))
     assert isinstance(passed.refused[1], Unavailable)
 
 
@@ -192,7 +193,7 @@ def test_nothing_passes_once_nobody_waits() -> None:
     service = Forest(late=True)
     passed = Passed(service)
     for number in range(3):
-        passed.gate.enter(caller("read:*"), Do(number, m.Tail(1), memoryview(b"")))
+        passed.gate.enter(caller("read:*"), Do(number, m.Tail(1), NOTHING))
     assert [effect.number for effect in passed.gate.close()] == [1, 2]
     service.asked.pop()()
     assert passed.events == [0]

@@ -22,6 +22,7 @@ from braidlog.metadata.frames import Payload
 from braidlog.metadata.home import CommandLog, DirectoryHome, Found, Take
 from braidlog.objects.files import OsFiles
 from braidlog.wire import messages as m
+from braidlog.wire.frames import NOTHING
 
 PATIENCE_S = 20.0
 T = TypeVar("T")
@@ -261,7 +262,7 @@ def asked(node: Node, service: StandbyService, request: m.Request, seen: int) ->
     """What a standby answers to somebody who has seen so much."""
     caller = Caller(b"c", 0, "tester")
     caller.seen = seen
-    return _on_loop(node, lambda then: service.handle(caller, request, memoryview(b""), lambda answer, _: then(answer)))
+    return _on_loop(node, lambda then: service.handle(caller, request, NOTHING, lambda answer, _: then(answer)))
 
 
 def _on_loop(node: Node, call: Callable[[Callable[[T], None]], None]) -> T:
