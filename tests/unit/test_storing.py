@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from braidlog import limits
 from braidlog.embedded.committer import Committer, Pending
 from braidlog.embedded.replica import closed
+from braidlog.embedded.storing import Load, Storing
 from braidlog.errors import BraidError, Unavailable
 from braidlog.forest import commands as c
-from braidlog.objects.batch import Batch, to_arrow
+from braidlog.objects.batch import SCHEMA, Batch, to_arrow
 from braidlog.objects.format import ObjectWriter
 
 DEADLINE_S = 30.0
@@ -243,3 +246,20 @@ def test_nothing_waits_for_a_store_that_nobody_will_begin(what: str) -> None:
     assert disk.objects == []
     if what == "a failure":
         committer.stop(closed())
+
+
+@pytest.mark.parametrize("when", ["before the end", "after it"])
+def test_whoever_waits_for_what_is_never_begun_is_told(when: str) -> None:
+    disk = Disk()
+    storing = Storing(disk.store)
+    load = Load(partial(pa.RecordBatch.from_pylist, [], SCHEMA), 100)
+    if when == "before the end":
+        storing.add(load)
+    storing.end()
+    if when == "after it":
+        storing.add(load)
+    storing.complete(load)
+    assert load.parcel is not None
+    assert isinstance(load.parcel.refusal, Unavailable)
+    assert disk.objects == []
+    storing.close()

@@ -76,7 +76,9 @@ class Storing:
     def add(self, load: Load) -> None:
         """Have it stored some time; `begin` says that the time may be now."""
         with self.order:
-            if not self._ended:
+            if self._ended:
+                _turn_away(load)
+            else:
                 self._gathered.append(load)
                 self._gathered_bytes += load.size
 
@@ -118,9 +120,12 @@ class Storing:
                 self._store(parcel)
 
     def end(self) -> None:
-        """Begin nothing any more: what is not under way will never be wanted."""
+        """Begin nothing any more: what is not under way will never be wanted, and whoever waits for it is told."""
         with self.order:
             self._ended = True
+            for load in self._gathered:
+                if load is not None:
+                    _turn_away(load)
             self._gathered.clear()
             self._gathered_bytes = 0
 
@@ -180,3 +185,10 @@ class Storing:
                 parcel.done = True
                 self._changed.notify_all()
             self.begin()
+
+
+def _turn_away(load: Load) -> None:
+    load.columns = None
+    load.parcel = Parcel([load])
+    load.parcel.refusal = Unavailable("the batch was not stored: the log takes no more, open it again")
+    load.parcel.done = True

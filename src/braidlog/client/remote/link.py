@@ -126,6 +126,7 @@ class Link:
         siblings: list[Calls] | None = None,
     ) -> None:
         self._addresses = list(addresses)
+        self._turn = 0  # of the address that is tried next
         self._token = token
         self._calls = Calls(client, name, os.urandom(limits.CLIENT_ID_BYTES), token, siblings)
         self._lock = threading.Lock()
@@ -182,6 +183,20 @@ class Link:
             self._pursue = True
             self._wanted.notify_all()
             return self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
+
+    def return_to_first(self) -> None:
+        """Leave a server that stood in for the one at the first address, if that one is there again. Whatever is under
+        way or subscribed to goes on there, as after any loss of a connection."""
+        first = self._addresses[0]
+        if self.address is first or self._calls.welcome is None:
+            return
+        try:
+            first.connect(limits.KNOCK_S).close()
+        except OSError:
+            return
+        with self._lock:
+            self._turn = 0
+            self._shut()
 
     def begin(
         self, request: Request, body: bytes | memoryview, timeout: float, done: Done, *, soon: bool = False
@@ -287,7 +302,6 @@ class Link:
 
     def _run(self) -> None:
         failures = 0
-        turn = 0
         while not self._closed:
             with self._lock:
                 # Without a reason to be connected there is no hurry to be.
@@ -295,8 +309,8 @@ class Link:
                     self._wanted.wait(_TICK_S)
                     if not len(self._calls) and not self._pursue and not self._closed:
                         continue
-            address = self._addresses[turn % len(self._addresses)]
-            turn += 1
+            address = self._addresses[self._turn % len(self._addresses)]
+            self._turn += 1
             greeted = False
             began = time.monotonic()
             try:

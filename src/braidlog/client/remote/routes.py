@@ -1,7 +1,8 @@
 """Which connection a log is asked for over: the server that the service names, or else the one at hand.
 
 Any server serves any log, so a wrong or old answer costs time and nothing else. What is known is asked for again now
-and then, and when the connection to the named one cannot be made the one at hand serves.
+and then, and when the connection to the named one cannot be made the one at hand serves. When the named one is lost its
+connection goes to another one, and comes back once it is named again: or work on forks would stay at a broker of roots.
 """
 
 from __future__ import annotations
@@ -66,4 +67,6 @@ class Routes:
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = self._open_link(address)
+        elif not link.changing:
+            link.return_to_first()
         return (link, limits.ROUTE_S) if link.alive(limits.KNOCK_S) else (self._home, limits.ROUTE_RETRY_S)
