@@ -20,9 +20,9 @@ from braidlog.bulk import writing
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.facts import Upload, UploadedObject
 from braidlog.objects.batch import records
-from braidlog.objects.files import OsFiles
+from braidlog.objects.files import OsFile, OsFiles
 from braidlog.objects.format import BlockPlace, check_object, read_block
-from braidlog.objects.store import FileStore, object_name
+from braidlog.objects.store import FileStore, Making, object_name
 
 Row = tuple[bytes, bytes | None, tuple[tuple[str, bytes], ...], int]
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -298,42 +298,63 @@ def test_a_writer_without_records_stores_nothing(upload: Upload) -> None:
     assert written(upload, pa.table({"value": pa.array([], pa.binary())})) == []
 
 
-def test_what_a_full_disk_refused_is_kept_and_stored_later(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = FileStore.put
-
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_dir"])
+def test_a_disk_that_fails_anywhere_leaves_nothing(upload: Upload, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
     writer = bulk.ObjectWriter(upload)
     writer.add(pa.table({"value": [b"x"]}))
-    monkeypatch.setattr(FileStore, "put", full)
-    with pytest.raises(Unavailable, match=r"no space left.*close\(\) again"):
-        writer.close()
-    monkeypatch.setattr(FileStore, "put", right)
-    assert [row[0] for row in read_back(upload, writer.close())] == [b"x"]
-
-
-def test_half_of_an_addition_is_not_published(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = FileStore.put
-    puts = 0
-
-    def full(store: FileStore, name: str, data: Any) -> None:
-        nonlocal puts
-        puts += 1
-        if puts > 1:
-            raise OSError(errno.ENOSPC, "no space left")
-        right(store, name, data)
-
-    writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=100)
-    monkeypatch.setattr(FileStore, "put", full)
-    with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
-        writer.add(pa.table({"value": [bytes(200)] * 3}))
-    monkeypatch.setattr(FileStore, "put", right)
+    Path(upload.objects).mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(OsFile if call in ("write", "sync") else OsFiles, call, full)
+        with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
+            writer.close()
     for go_on in (writer.close, lambda: writer.add(pa.table({"value": [b"x"]}))):
         with pytest.raises(InvalidArgument, match="another one"):
             go_on()
     writer.abort()
     assert not list(Path(upload.objects).iterdir())
+
+
+def test_half_of_an_addition_is_not_published(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = FileStore.begin
+    begun = 0
+
+    def full(store: FileStore, name: str) -> Making:
+        nonlocal begun
+        begun += 1
+        if begun > 1:
+            raise OSError(errno.ENOSPC, "no space left")
+        return right(store, name)
+
+    writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=100)
+    with monkeypatch.context() as patched:
+        patched.setattr(FileStore, "begin", full)
+        with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
+            writer.add(pa.table({"value": [bytes(200)] * 3}))
+    for go_on in (writer.close, lambda: writer.add(pa.table({"value": [b"x"]}))):
+        with pytest.raises(InvalidArgument, match="another one"):
+            go_on()
+    writer.abort()
+    assert not list(Path(upload.objects).iterdir())
+
+
+def test_a_block_is_written_as_soon_as_it_is_full(upload: Upload) -> None:
+    writer = bulk.ObjectWriter(upload, block_bytes=1_000)
+    for _ in range(50):
+        writer.add(pa.table({"value": [bytes(900)]}))
+    [unfinished] = Path(upload.objects).iterdir()
+    assert unfinished.stat().st_size >= 45_000  # and is not kept in memory until its object is large
+    assert len(read_back(upload, writer.close())) == 50
+
+
+def test_chunks_near_the_size_of_a_block_are_not_joined(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each join is a copy of all of it."""
+    monkeypatch.setattr(writing.pa, "concat_batches", None)
+    tables = [pa.table({"value": [bytes(76)] * rows}) for rows in (8, 12, 9, 25)]  # each weighs 100 bytes
+    objects = written(upload, *tables, block_bytes=1_000)
+    assert [block.count for uploaded in objects for block in uploaded.blocks] == [8, 6, 6, 9, 8, 8, 9]
 
 
 def test_a_folder_of_another_machine_is_told_apart(tmp_path: Path) -> None:

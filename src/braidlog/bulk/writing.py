@@ -1,8 +1,9 @@
 """Arrow data written to the object store by whoever has it, for one log: see `Log.upload` and `Log.publish`.
 
 Works in any process that can reach the store; no server is asked for anything. Records are gathered into blocks, blocks
-into objects. Memory is bounded: an object's worth of records is kept until it is stored. Nothing is seen of what is
-written before somebody publishes it, and what nobody publishes is deleted.
+into objects. Memory is bounded: a block is written as soon as it is full, and only for a store that takes objects as a
+whole an object's worth is kept. Nothing is seen of what is written before somebody publishes it, and what nobody
+publishes is deleted.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import contextlib
 import secrets
 import time
 from bisect import bisect_right
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,9 +25,11 @@ from braidlog.bulk.columns import ROW_BYTES, Measured, check_schema, convert, me
 from braidlog.client import arguments
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.facts import Upload, UploadedBlock, UploadedObject
-from braidlog.objects import format
+from braidlog.objects.format import GrowingObject
 from braidlog.objects.locations import is_location, store_at
-from braidlog.objects.store import Store, object_name
+from braidlog.objects.store import Making, Store, object_name
+
+_CUT_OFF: Final = "cut off in the midst of storing what it was given"
 
 
 class ObjectWriter:
@@ -62,8 +67,7 @@ class ObjectWriter:
         self._pieces: list[pa.RecordBatch] = []  # of the block in the making
         self._pieces_size = 0
         self._pieces_weight = 0
-        self._blocks: list[tuple[pa.RecordBatch, int]] = []  # of the object in the making, with their sizes
-        self._blocks_weight = 0
+        self._growing: _Growing | None = None
         self._stored: list[UploadedObject] = []
         self._over = ""
 
@@ -86,9 +90,10 @@ class ObjectWriter:
         for chunk in chunks:  # all of it is looked at before any of it is taken
             measured.append(measure(chunk, row))
             row += chunk.num_rows
-        self._over = "cut off in the midst of an addition"  # as it stays, if this does not come to its end
-        for chunk, measures in zip(chunks, measured, strict=True):
-            self._take(chunk, measures, now_us)
+        self._over = _CUT_OFF  # as it stays, if this does not come to its end
+        with self._storing():
+            for chunk, measures in zip(chunks, measured, strict=True):
+                self._take(chunk, measures, now_us)
         self._over = ""
 
     def close(self) -> list[UploadedObject]:
@@ -98,8 +103,10 @@ class ObjectWriter:
                 f"this writer was {self._over}, so there is nothing to publish: write all of it with another one"
             )
         if not self._over:
-            self._finish_block()
-            self._finish_object()
+            self._over = _CUT_OFF
+            with self._storing():
+                self._finish_block()
+                self._finish_object()
             self._over = "closed"
             self._store.close()
         return list(self._stored)
@@ -112,7 +119,10 @@ class ObjectWriter:
         if self._over in ("aborted", "closed"):
             return
         self._over = "aborted"
-        self._pieces, self._blocks = [], []
+        self._pieces = []
+        if self._growing is not None:
+            self._growing.object.abandon()
+            self._growing = None
         for uploaded in self._stored:
             with contextlib.suppress(OSError):
                 self._store.delete(uploaded.object)
@@ -128,13 +138,33 @@ class ObjectWriter:
         else:
             self.abort()
 
+    @contextlib.contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Unavailable(
+                f"an object could not be stored at {self.upload.objects}: {error}; free some space or mend the store, "
+                "then abort() and write all of it with another writer"
+            ) from error
+
     def _take(self, chunk: pa.RecordBatch, measured: Measured, now_us: int) -> None:
-        """Cut it where blocks end, and convert the pieces."""
+        """Cut it where blocks end, and convert the pieces.
+
+        A block that is half full is not filled up by a piece of what is too large for it: to join two pieces takes a
+        copy, and what is left of the chunk would have to be joined to the next one again.
+        """
         sizes, weights = measured
         row = 0
         while row < chunk.num_rows:
             before = weights[row - 1] if row else 0
+            left = weights[-1] - before
             room = self._block_bytes - self._pieces_weight
+            if left > room and 2 * room <= self._block_bytes:
+                self._finish_block()
+                continue
+            if not self._pieces and left > room:
+                room = -(-left // -(-left // room))  # as even as can be
             end = bisect_right(weights, before + room, row)
             end = min(end, row + limits.BATCH_RECORDS_MAX - sum(map(len, self._pieces)))
             if end <= row and not self._pieces:
@@ -152,44 +182,50 @@ class ObjectWriter:
         if not self._pieces:
             return
         block = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
-        self._blocks.append((block, self._pieces_size))
-        self._blocks_weight += self._pieces_weight
+        if self._growing is None:
+            self._growing = self._begin()
+        self._growing.add(block, self._pieces_size)
+        self._growing.weight += self._pieces_weight
         self._pieces, self._pieces_size, self._pieces_weight = [], 0, 0
-        if self._blocks_weight >= self._object_bytes:
+        if self._growing.weight >= self._object_bytes:
             self._finish_object()
 
     def _finish_object(self) -> None:
-        """If it cannot be stored it is kept, and `close` tries again."""
-        if not self._blocks:
-            return
-        name, made = self._put([block for block, _ in self._blocks])
-        blocks: list[UploadedBlock] = []
-        for place, (block, size) in zip(made.blocks, self._blocks, strict=True):
-            times = pc.min_max(block.column("timestamp").cast(pa.int64()))
-            least, greatest = times["min"].as_py(), times["max"].as_py()
-            blocks.append(UploadedBlock(place.offset, place.length, place.crc, block.num_rows, size, least, greatest))
-        self._stored.append(UploadedObject(name, made.size, made.crc, blocks))
-        self._blocks, self._blocks_weight = [], 0
+        growing = self._growing
+        if growing is not None:
+            self._stored.append(growing.finish())
+            self._growing = None
 
-    def _put(self, blocks: list[pa.RecordBatch]) -> tuple[str, format.ObjectWriter]:
+    def _begin(self) -> _Growing:
         """Under a name that nobody else has: who writes with the same upload is not known here."""
         for _ in range(limits.UPLOAD_NAME_ATTEMPTS):
             name = object_name(self.upload.epoch, secrets.randbits(32))
-            made = format.ObjectWriter()
-            for block in blocks:
-                made.add(block)
-            try:
-                self._store.put(name, made.parts())
-            except FileExistsError:
-                continue
-            except OSError as error:
-                then = "abort() and write all of it with another writer" if self._over else "close() again, or abort()"
-                raise Unavailable(
-                    f"an object could not be stored at {self.upload.objects}: {error}; free some space or mend the "
-                    f"store, then {then}"
-                ) from error
-            return name, made
+            with contextlib.suppress(FileExistsError):
+                return _Growing(name, self._store.begin(name))
         raise Unavailable(f"no name is free at {self.upload.objects} for another object of upload {self.upload.epoch}")
+
+
+class _Growing:
+    """An object that is being written, and what is told of it in the end."""
+
+    def __init__(self, name: str, making: Making) -> None:
+        self.object = GrowingObject(making)
+        self.weight = 0
+        self._name = name
+        self._facts: list[tuple[int, int, int, int]] = []  # of each block: records, bytes, first and last timestamp
+
+    def add(self, block: pa.RecordBatch, size: int) -> None:
+        times = pc.min_max(block.column("timestamp").cast(pa.int64()))
+        self._facts.append((block.num_rows, size, times["min"].as_py(), times["max"].as_py()))
+        self.object.add(block)
+
+    def finish(self) -> UploadedObject:
+        self.object.finish()
+        blocks = [
+            UploadedBlock(place.offset, place.length, place.crc, *facts)
+            for place, facts in zip(self.object.blocks, self._facts, strict=True)
+        ]
+        return UploadedObject(self._name, self.object.size, self.object.crc, blocks)
 
 
 def _reachable(objects: str) -> Store:

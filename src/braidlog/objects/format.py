@@ -21,6 +21,7 @@ from braidlog.errors import Corrupt, Unavailable
 from braidlog.objects.batch import FORMAT, FORMAT_KEY, SCHEMA
 from braidlog.objects.checksums import JOINED_BYTES_MIN, joined
 from braidlog.objects.messages import Message, as_message, file_foot, file_head
+from braidlog.objects.store import Making
 
 Bytes = bytes | bytearray | memoryview
 Columns: TypeAlias = pa.RecordBatch | Message | Callable[[], pa.RecordBatch]
@@ -93,6 +94,45 @@ class ObjectWriter:
         """All parts at once."""
         parts = list(self.parts())
         return Object(parts, self.crc, self.blocks)
+
+
+class GrowingObject:
+    """An object whose blocks are stored as they come, and not kept. `size` and `crc` are true at its end."""
+
+    def __init__(self, making: Making) -> None:
+        self._making = making
+        self._entries: list[tuple[int, int, int]] = []  # of the foot
+        self.size = 0
+        self.crc = 0
+        self.blocks: list[BlockPlace] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """A record batch of SCHEMA is the next block."""
+        if not self.size:
+            self._write_plain(file_head())
+        message = _message_of(batch)
+        length = len(message.data)
+        self._entries.append((self.size, message.head, length - message.head))
+        own = crc32c(message.data)
+        self.blocks.append(BlockPlace(self.size, length, own))
+        crc = joined(self.crc, own, length) if length >= JOINED_BYTES_MIN else crc32c(message.data, self.crc)
+        self._write(message.data, crc)
+
+    def finish(self) -> None:
+        """There is at least one block. It is durable on return; if this or anything before it fails, abandon it."""
+        self._write_plain(file_foot(self._entries))
+        self._making.finish()
+
+    def abandon(self) -> None:
+        self._making.abandon()
+
+    def _write_plain(self, data: bytes) -> None:
+        self._write(memoryview(data), crc32c(data, self.crc))
+
+    def _write(self, data: memoryview, crc: int) -> None:
+        self._making.write(data)
+        self.size += len(data)
+        self.crc = crc
 
 
 # Where a block is to be: its offset in the file, its length, and its CRC-32C if that is known.

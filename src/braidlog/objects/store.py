@@ -31,8 +31,25 @@ _SYNC_AHEAD_BYTES: Final = 1024 * 1024  # the disk is given work in pieces of so
 _PAGE_BYTES: Final = 4096
 
 
+class Making(Protocol):
+    """An object that is put piece by piece, by one thread. Whoever began it finishes or abandons it."""
+
+    def write(self, part: Bytes) -> None:
+        """The next of its bytes, which stay what they are until the object is finished or abandoned."""
+
+    def finish(self) -> None:
+        """As `put` that returns; if it fails, abandon it."""
+
+    def abandon(self) -> None:
+        """Nothing is kept of it."""
+
+
 class Store(Protocol):
     """A set of objects by name."""
+
+    def begin(self, name: str) -> Making:
+        """Put an object piece by piece. FileExistsError, now or at its end, if the name is taken."""
+        return _Gathered(self, name)
 
     def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         """Keep the object, durably; its bytes may come in parts. FileExistsError if the name is taken.
@@ -57,6 +74,24 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of what the store holds open."""
+
+
+class _Gathered(Making):
+    """For stores that take an object as a whole: it is kept here until it is one."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._parts: list[Bytes] = []
+
+    def write(self, part: Bytes) -> None:
+        self._parts.append(part)
+
+    def finish(self) -> None:
+        self._store.put(self._name, self._parts)
+
+    def abandon(self) -> None:
+        self._parts = []
 
 
 def object_name(epoch: int, seq: int) -> str:
@@ -84,25 +119,28 @@ class FileStore(Store):
         self._named = _SharedSync(lambda: files.sync_dir(FOLDER))
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
 
-    def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
+    def begin(self, name: str) -> Making:
         path = _path(name)
         begun = f"{FOLDER}/{UNFINISHED}{name}" if self._shared else path
-        file = self._begin(begun)
-        left_over = begun
+        self._folder.make()
+        making = _File(self._files, self._named, begun, path)
         try:
-            try:
-                if self._shared:
-                    self._check_free(path)  # looked at by none but him who has the unfinished file
-                self._write(file, [data] if isinstance(data, Bytes) else data)
-            finally:
-                file.close()
-            if self._shared:
-                self._files.rename(begun, path)
-                left_over = path
-            self._named.sync()
+            if self._shared and self._files.exists(path):  # looked at by none but him who has the unfinished file
+                raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
         except BaseException:
-            with contextlib.suppress(OSError):
-                self._files.remove(left_over)
+            making.abandon()
+            raise
+        return making
+
+    def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
+        making = self.begin(name)
+        try:
+            for part in [data] if isinstance(data, Bytes) else data:
+                making.write(part)
+                del part  # what it points to may be used again
+            making.finish()
+        except BaseException:
+            making.abandon()
             raise
 
     def get(self, name: str, offset: int, length: int) -> memoryview:
@@ -139,27 +177,6 @@ class FileStore(Store):
             while self._handles:
                 self._handles.popitem()[1].retire()
 
-    def _check_free(self, path: str) -> None:
-        if self._files.exists(path):
-            raise FileExistsError(errno.EEXIST, "an object of that name is in the store", path)
-
-    def _begin(self, path: str) -> File:
-        self._folder.make()
-        return self._files.create(path)
-
-    @staticmethod
-    def _write(file: File, parts: Iterable[Bytes]) -> None:
-        offset = begun = 0
-        for part in parts:
-            file.write(offset, part)
-            offset += len(part)
-            if offset - begun >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
-                whole = (offset - begun) // _PAGE_BYTES * _PAGE_BYTES
-                file.start_sync(begun, whole)
-                begun += whole
-            del part  # what it points to may be used again
-        file.sync()
-
     @contextlib.contextmanager
     def _handle(self, name: str) -> Iterator[File]:
         path = _path(name)
@@ -177,6 +194,48 @@ class FileStore(Store):
         finally:
             with self._lock:
                 handle.leave()
+
+
+class _File(Making):
+    """An object as a file. The disk is given work while more is written, so that little is left for the end."""
+
+    def __init__(self, files: Files, named: _SharedSync, begun: str, path: str) -> None:
+        self._files = files
+        self._named = named
+        self._file: File | None = files.create(begun)
+        self._left_over = begun  # the name that it has
+        self._path = path
+        self._offset = 0
+        self._started = 0  # up to where the disk was given work
+
+    def write(self, part: Bytes) -> None:
+        assert self._file is not None
+        self._file.write(self._offset, part)
+        self._offset += len(part)
+        if self._offset - self._started >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
+            whole = (self._offset - self._started) // _PAGE_BYTES * _PAGE_BYTES
+            self._file.start_sync(self._started, whole)
+            self._started += whole
+
+    def finish(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+        self._close()
+        if self._left_over != self._path:
+            self._files.rename(self._left_over, self._path)
+            self._left_over = self._path
+        self._named.sync()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self._close()
+        with contextlib.suppress(OSError):
+            self._files.remove(self._left_over)
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 class _SharedSync:

@@ -30,10 +30,10 @@ from braidlog.errors import AlreadyExists, BraidError, InvalidArgument, NotFound
 from braidlog.facts import Upload
 from braidlog.spark import binding, sink_columns, sink_options
 from braidlog.spark.binding import Patience, Written
-from braidlog.spark.errors import told
 from braidlog.spark.reaching import INTERRUPTED, Reach
 from braidlog.spark.sessions import settled
 from braidlog.spark.sink_options import SinkOptions
+from braidlog.spark.workers import called
 
 _QUERY: Final = "sql.streaming.queryId"
 _APPEND_ONLY: Final = (
@@ -166,12 +166,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        with told():
+        with called():
             return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
-        with told():
+        with called():
             self._sink.commit(messages, self._writer, self._sequence, skip_lower=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -187,13 +187,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        with told():
+        with called():
             return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver. The query is known to the tasks only, so they tell it."""
         query = next((message.query for message in messages if isinstance(message, Message)), None)
-        with told():
+        with called():
             if query is None and _written(messages):
                 raise InvalidArgument("Spark did not tell which query this is: a repetition of it would not be known")
             self._sink.commit(messages, f"spark:{query}", batchId, skip_lower=False)

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from braidlog.errors import InvalidArgument
 from braidlog.spark import columns, planning
-from braidlog.spark.errors import told
 from braidlog.spark.options import SourceOptions, parse
 from braidlog.spark.sessions import reach, settled
+from braidlog.spark.workers import called
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -41,32 +41,32 @@ class BraidDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType | str:
-        with told():
+        with called():
             options = parse(self._given, os.environ)
             if options.value_schema is None:
                 return columns.schema(headers=options.include_headers)
             return columns.schema_with(options.value_schema, options.value_format, headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with told():
+        with called():
             return BatchReader(*self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from braidlog.spark.stream import StreamReader
 
-        with told():
+        with called():
             return StreamReader(*self._checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from braidlog.spark import sink
 
-        with told():
+        with called():
             return sink.batch_writer(self._given, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from braidlog.spark import sink
 
-        with told():
+        with called():
             return sink.stream_writer(self._given, schema, overwrite)
 
     def _checked(self, schema: StructType) -> tuple[SourceOptions, StructType]:
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with told(), reach(self._options.place) as braid:
+        with called(), reach(self._options.place) as braid:
             ranges = planning.batch_ranges(braid, self._options)
             return [BraidPartition(part) for part in planning.partitions(ranges, self._options)]
 
@@ -106,7 +106,7 @@ class BraidPartition(InputPartition):
 
 def read(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """What a task does. Spark makes up an empty partition where there is none."""
-    with told():
+    with called():
         if partition.value is not None:
             yield from columns.batches(
                 partition.value,

@@ -29,12 +29,12 @@ from braidlog import Braid, Info, Log, limits
 from braidlog.embedded.replica import Replica
 from braidlog.errors import Gone, InvalidArgument, NotFound, Unavailable
 from braidlog.spark import planning
-from braidlog.spark.errors import told
 from braidlog.spark.offsets import At, Offset, between, shares
 from braidlog.spark.options import EARLIEST, LATEST, Edge, SourceOptions
 from braidlog.spark.planning import Range
 from braidlog.spark.sessions import ending, handle, reach
 from braidlog.spark.source import BraidPartition, read
+from braidlog.spark.workers import called
 
 _log = logging.getLogger("braidlog.spark")
 
@@ -63,7 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what Spark asks -------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        with told():
+        with called():
             if self._initial is None:  # Spark asks twice, and must hear the same
                 self._initial = Offset(self._beginnings(), initial=True)
             return self._initial.to_json()
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with told():
+        with called():
             logs = planning.living(self._braid, self._options.selection)
             self._targets = {}
             for log in logs:
@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._targets[log.id] = log.tail()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with told():
+        with called():
             begin = Offset.from_json(start)
             if begin.initial:
                 return begin.pinned().to_json()
@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else self._latest.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        with told():
+        with called():
             wanted = list(between(Offset.from_json(start), Offset.from_json(end)))
             deadline = time.monotonic() + limits.SPARK_RETRY_S
             while True:
