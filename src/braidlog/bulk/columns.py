@@ -1,12 +1,15 @@
 """Whatever Arrow columns a caller has, as the columns of records: checked, measured and converted as a whole. PURE.
 
 No record is looked at by itself in Python. A batch is measured as it came, so that it can be cut before anything of it
-is converted: what is large only when it is unfolded (a dictionary, say) never is unfolded at once.
+is converted: what is large only when it is unfolded (a dictionary, say) never is unfolded at once. Where texts are kept
+one behind the other, where they end says how large any of them are together, and nothing is added up.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,15 +30,30 @@ _TEXTS: Final = (
 )
 _TIMESTAMP_MAX: Final = 2**63 - 1  # microseconds, before 1970 and after
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000}  # in units that are longer
+_END_WIDTHS: Final[dict[pa.DataType, Literal["i", "q"]]] = {
+    **dict.fromkeys((pa.binary(), pa.string()), "i"),
+    **dict.fromkeys((pa.large_binary(), pa.large_string()), "q"),
+}
 
 Array: TypeAlias = pa.Array
+_Bytes: TypeAlias = Callable[[int], int]  # of so many rows, the first ones
 
 
-class Measured(NamedTuple):
-    """The bytes of records up to and including each, and what they weigh when what they cost besides is counted in."""
+class Measured:
+    """How many bytes the first records of a batch have; and how much they weigh, with what they cost besides."""
 
-    sizes: memoryview
-    weights: memoryview
+    def __init__(self, columns: list[_Bytes]) -> None:
+        self._columns = columns
+
+    def size(self, rows: int) -> int:
+        return sum(column(rows) for column in self._columns)
+
+    def weight(self, rows: int) -> int:
+        return self.size(rows) + ROW_BYTES * rows
+
+    def rows_within(self, first: int, last: int, weight: int) -> int:
+        """Up to which row, `last` at most, those from `first` on weigh no more than that."""
+        return first + bisect_right(range(first + 1, last + 1), self.weight(first) + weight, key=self.weight)
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -63,24 +81,40 @@ def check_schema(schema: pa.Schema) -> None:
 def measure(batch: pa.RecordBatch, first_row: int) -> Measured:
     """How large its records are. InvalidArgument for what no record can be; rows are counted from `first_row`."""
     values = batch.column("value")
-    if values.null_count or _lengths(values).null_count:  # of a dictionary, the entry that a row points to may be null
-        row = pc.index(pc.is_null(_lengths(values)), True).as_py()
+    if values.null_count or pa.types.is_dictionary(values.type):
+        _check_there(_lengths(values), first_row)
+    columns = [_bytes_of(values)]
+    if "key" in batch.schema.names:
+        columns.append(_bytes_of(batch.column("key")))
+    if "headers" in batch.schema.names:
+        columns.append(_bytes_of_headers(batch.column("headers"), first_row))
+    measured = Measured(columns)
+    if measured.size(batch.num_rows) > limits.RECORD_BYTES_MAX:  # else no record can be too large
+        _check_sizes(batch, first_row)
+    if "timestamp" in batch.schema.names:
+        _check_timestamps(batch.column("timestamp"), first_row)
+    return measured
+
+
+def _check_there(lengths: Array, first_row: int) -> None:
+    if lengths.null_count:  # of a dictionary, the entry that a row points to may be null
+        row = pc.index(pc.is_null(lengths), True).as_py()
         raise InvalidArgument(f"row {first_row + row}: its value is null; every record has one, if an empty one")
-    sizes = _lengths(values)
+
+
+def _check_sizes(batch: pa.RecordBatch, first_row: int) -> None:
+    sizes = _lengths(batch.column("value"))
     if "key" in batch.schema.names:
         sizes = pc.add(sizes, pc.fill_null(_lengths(batch.column("key")), 0))
     if "headers" in batch.schema.names:
         sizes = pc.add(sizes, _header_sizes(batch.column("headers"), first_row))
-    largest = pc.max(sizes).as_py() or 0
+    largest = pc.max(sizes).as_py()
     if largest > limits.RECORD_BYTES_MAX:
         row = pc.index(sizes, largest).as_py()
         raise InvalidArgument(
             f"row {first_row + row} has {largest:,} bytes: a record has at most {limits.RECORD_BYTES_MAX:,}, key and "
             "headers included"
         )
-    if "timestamp" in batch.schema.names:
-        _check_timestamps(batch.column("timestamp"), first_row)
-    return Measured(_integers(pc.cumulative_sum(sizes)), _integers(pc.cumulative_sum(pc.add(sizes, ROW_BYTES))))
 
 
 def convert(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
@@ -104,9 +138,25 @@ def _is_text(found: pa.DataType) -> bool:
     return any(is_one(found) for is_one in _TEXTS)
 
 
-def _integers(column: Array) -> memoryview:
-    """Of a column of int64 without nulls that is no slice."""
-    return memoryview(column.buffers()[1]).cast("q")[: len(column)]
+def _ends(column: Array) -> memoryview | None:
+    """Where each of its texts ends and the next begins, if they stand one behind the other and none is null."""
+    width = _END_WIDTHS.get(column.type)
+    if width is None or column.null_count or not len(column):
+        return None
+    return memoryview(column.buffers()[1]).cast(width)[column.offset : column.offset + len(column) + 1]
+
+
+def _bytes_of(column: Array) -> _Bytes:
+    ends = _ends(column)
+    if ends is None:
+        return _summed(pc.fill_null(_lengths(column), 0))
+    return lambda rows: ends[rows] - ends[0]
+
+
+def _summed(lengths: Array) -> _Bytes:
+    """Of int64 without nulls."""
+    sums = memoryview(pc.cumulative_sum(lengths).buffers()[1]).cast("q")
+    return lambda rows: sums[rows - 1] if rows else 0
 
 
 def _lengths(column: Array) -> Array:
@@ -121,6 +171,8 @@ def _lengths(column: Array) -> Array:
 
 
 def _binary(column: Array) -> Array:
+    if column.type == pa.binary():
+        return column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string_view(column.type):
@@ -139,6 +191,8 @@ def _check_timestamps(column: Array, first_row: int) -> None:
 
 
 def _timestamps(column: Array, now_us: int) -> Array:
+    if not column.null_count and (column.type == pa.int64() or column.type.unit == "us"):
+        return column.view(_TIMESTAMP)
     if pa.types.is_timestamp(column.type):  # a zone changes how a moment is shown, not which one it is
         column = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns").cast(pa.int64())
     return pc.fill_null(column, now_us).view(_TIMESTAMP)
@@ -169,6 +223,44 @@ def _elements(headers: Array) -> tuple[Array, Array, Array]:
     return counts, columns[number], columns[1 - number]
 
 
+class _PlainHeaders(NamedTuple):
+    """Headers that can be taken as they are: a list for each record, names and values without nulls."""
+
+    ends: memoryview  # of each record's headers among all
+    names: Array
+    values: Array
+
+    @classmethod
+    def of(cls, headers: Array) -> _PlainHeaders | None:
+        if not pa.types.is_list(headers.type) or headers.null_count or not len(headers):
+            return None
+        elements = headers.values
+        number = max(elements.type.get_field_index("key"), elements.type.get_field_index("name"))
+        names, values = elements.field(number), elements.field(1 - number)
+        if elements.null_count or _ends(names) is None or _ends(values) is None:
+            return None
+        ends = memoryview(headers.buffers()[1]).cast("i")[headers.offset : headers.offset + len(headers) + 1]
+        return cls(ends, names, values)
+
+
+def _bytes_of_headers(headers: Array, first_row: int) -> _Bytes:
+    plain = _PlainHeaders.of(headers)
+    if plain is None or not _within_limits(headers, plain):
+        return _summed(_header_sizes(headers, first_row))
+    ends, names, values = plain.ends, _ends(plain.names), _ends(plain.values)
+    assert names is not None
+    assert values is not None
+    first = names[ends[0]] + values[ends[0]]
+    return lambda rows: names[ends[rows]] + values[ends[rows]] - first
+
+
+def _within_limits(headers: Array, plain: _PlainHeaders) -> bool:
+    """Whether they certainly are: a name has no more characters than bytes, and those of a slice are among all."""
+    most: int = pc.max(pc.list_value_length(headers)).as_py()
+    longest: int = pc.max(pc.binary_length(plain.names)).as_py()
+    return most <= limits.RECORD_HEADERS_MAX and longest <= limits.HEADER_NAME_CHARS_MAX
+
+
 def _header_sizes(headers: Array, first_row: int) -> Array:
     """The bytes of each record's headers."""
     counts, names, values = _elements(headers)
@@ -196,6 +288,11 @@ def _header_sizes(headers: Array, first_row: int) -> Array:
 
 
 def _headers(headers: Array) -> Array:
+    plain = _PlainHeaders.of(headers)
+    if plain is not None and plain.names.type == pa.string():
+        elements = pa.StructArray.from_arrays([plain.names, _binary(plain.values)], fields=_HEADER_FIELDS)
+        buffers = [None, headers.buffers()[1]]
+        return pa.Array.from_buffers(_HEADERS, len(headers), buffers, 0, headers.offset, [elements])
     counts, names, values = _elements(headers)
     columns = [names.cast(pa.string()), _binary(values)]
     elements = pa.StructArray.from_arrays(columns, fields=_HEADER_FIELDS)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -154,25 +153,23 @@ class ObjectWriter:
         A block that is half full is not filled up by a piece of what is too large for it: to join two pieces takes a
         copy, and what is left of the chunk would have to be joined to the next one again.
         """
-        sizes, weights = measured
         row = 0
         while row < chunk.num_rows:
-            before = weights[row - 1] if row else 0
-            left = weights[-1] - before
+            left = measured.weight(chunk.num_rows) - measured.weight(row)
             room = self._block_bytes - self._pieces_weight
             if left > room and 2 * room <= self._block_bytes:
                 self._finish_block()
                 continue
             if not self._pieces and left > room:
                 room = -(-left // -(-left // room))  # as even as can be
-            end = bisect_right(weights, before + room, row)
-            end = min(end, row + limits.BATCH_RECORDS_MAX - sum(map(len, self._pieces)))
-            if end <= row and not self._pieces:
+            most = row + limits.BATCH_RECORDS_MAX - sum(map(len, self._pieces))
+            end = measured.rows_within(row, min(most, chunk.num_rows), room)
+            if end == row and not self._pieces:
                 end = row + 1  # larger than a block: it has one of its own
             if end > row:
                 self._pieces.append(convert(chunk.slice(row, end - row), now_us))
-                self._pieces_size += sizes[end - 1] - (sizes[row - 1] if row else 0)
-                self._pieces_weight += weights[end - 1] - before
+                self._pieces_size += measured.size(end) - measured.size(row)
+                self._pieces_weight += measured.weight(end) - measured.weight(row)
                 self._rows += end - row
                 row = end
             if row < chunk.num_rows or self._pieces_weight + ROW_BYTES > self._block_bytes:
