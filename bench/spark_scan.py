@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import braidlog
 from bench import harness
 from bench.harness import MIB, Figure, Options
+from bench.spark_bounds import same_rows
 from bench.spark_session import describe, session
 from braidlog.testing.cluster import Cluster
 
@@ -27,6 +28,7 @@ LOG: Final = "a log"
 FORK: Final = "a fork of depth 5"
 ALL_COLUMNS: Final = "a log, all columns"
 PARQUET: Final = "Parquet, the same rows uncompressed"
+BOUND: Final = "the same values again and again, from Python processes that only hand them on"
 BROKER: Final = "one client through a broker, no Spark"
 DEPTH: Final = 5
 IN_FLIGHT: Final = 32  # batches of 1 MiB
@@ -44,11 +46,12 @@ def measure(options: Options) -> Figure:
             "sum(crc32(value)) over incompressible values; the log is read with schema 'value binary', Parquet has the "
             "same columns and Spark reads the one that it needs",
             "the forks have a few records of their own, at each depth",
+            f"{BOUND}: what no source in Python can be faster than, in as many tasks as the log has",
             "the client reads as Arrow, 4 MiB at a time, and sums the lengths of the values: no Spark, no checksums",
         ],
         log_y=False,
     )
-    lines = {name: figure.line(name) for name in (LOG, FORK, ALL_COLUMNS, PARQUET, BROKER)}
+    lines = {name: figure.line(name) for name in (LOG, FORK, ALL_COLUMNS, PARQUET, BOUND, BROKER)}
     shapes = ((100, options.pick(10_000_000, 500_000)), (4096, options.pick(1_000_000, 50_000)))
     with harness.folder(options) as folder, session(2, folder) as spark:
         describe(figure, 2)
@@ -57,11 +60,13 @@ def measure(options: Options) -> Figure:
             tip = _written(where, size, count)
             parquet = str(folder / f"parquet-{size}")
             _frame(spark, where, "root").write.option("compression", "none").parquet(parquet)
+            tasks = _frame(spark, where, "root", "value binary").rdd.getNumPartitions()
             variants: dict[str, Callable[[], float]] = {
                 LOG: partial(_scan, partial(_frame, spark, where, "root", "value binary"), size, count),
                 FORK: partial(_scan, partial(_frame, spark, where, tip, "value binary"), size, count),
                 ALL_COLUMNS: partial(_scan, partial(_frame, spark, where, "root"), size, count),
                 PARQUET: partial(_scan, partial(spark.read.parquet, parquet), size, count),
+                BOUND: partial(_scan, partial(same_rows, spark, size, count, tasks), size, count),
             }
             harness.interleave(variants, 1)
             taken = harness.interleave(variants, options.pick(7, 3))
@@ -78,6 +83,10 @@ def measure(options: Options) -> Figure:
             figure.numbers[f"all columns over {PARQUET}, records of {size} B"] = harness.paired(
                 taken[ALL_COLUMNS], taken[PARQUET]
             )
+            figure.numbers[f"{BOUND}, over {PARQUET}, records of {size} B"] = harness.paired(
+                taken[BOUND], taken[PARQUET]
+            )
+            figure.numbers[f"{LOG} over {BOUND}, records of {size} B"] = harness.paired(taken[LOG], taken[BOUND])
             figure.numbers[f"Spark on a log over {BROKER}, records of {size} B"] = harness.paired(
                 taken[LOG][: len(taken[BROKER])], taken[BROKER]
             )
