@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -20,8 +21,10 @@ from braidlog.bulk import writing
 from braidlog.errors import InvalidArgument, Unavailable
 from braidlog.facts import Upload, UploadedObject
 from braidlog.objects.batch import records
+from braidlog.objects.blob_store import BlobStore
 from braidlog.objects.files import OsFile, OsFiles
 from braidlog.objects.format import BlockPlace, check_object, read_block
+from braidlog.objects.local_blobs import MemoryBlobs
 from braidlog.objects.store import FileStore, Making, object_name
 
 Row = tuple[bytes, bytes | None, tuple[tuple[str, bytes], ...], int]
@@ -166,6 +169,73 @@ def test_headers_may_be_called_by_key_and_stand_in_large_lists(upload: Upload) -
     assert [row[2] for row in read_back(upload, objects)] == [(("a", b"1"), ("b", b"")), (), ()]
 
 
+PAIRS = st.lists(st.tuples(texts, datas), max_size=3)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(PAIRS, min_size=1, max_size=12),
+    st.sampled_from([pa.string(), pa.large_string()]),
+    st.sampled_from([pa.binary(), pa.large_binary(), pa.string()]),
+    st.booleans(),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(1, 200),
+)
+def test_headers_are_taken_however_they_are_laid_out(
+    tmp_path: Path,
+    lists: list[list[tuple[str, bytes]]],
+    name_kind: pa.DataType,
+    value_kind: pa.DataType,
+    value_first: bool,
+    unused: int,
+    skipped: int,
+    block_bytes: int,
+) -> None:
+    """With elements that no record refers to, null ones among them, and as slices of what is longer."""
+    pairs = [pair for one in lists for pair in one]
+    if value_kind == pa.string():
+        pairs = [(name, value.hex().encode()) for name, value in pairs]
+    names = pa.array([None] * unused + [name for name, _ in pairs] + [None], name_kind)
+    datas_ = pa.array([None] * unused + [value for _, value in pairs] + [None], pa.binary()).cast(value_kind)
+    both = [(datas_, "value"), (names, "key")] if value_first else [(names, "name"), (datas_, "value")]
+    children, labels = zip(*both, strict=True)
+    elements = pa.StructArray.from_arrays(children, names=labels)
+    ends = [unused]
+    for one in lists:
+        ends.append(ends[-1] + len(one))
+    column = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), elements)
+    first = min(skipped, len(lists) - 1)
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"] * len(lists), "headers": column}).slice(first)
+    objects = written(upload := upload_to(tmp_path), batch, block_bytes=block_bytes)
+    at = iter(pairs)
+    wanted = [tuple(next(at) for _ in one) for one in lists]
+    assert [row[2] for row in read_back(upload, objects)] == wanted[first:]
+
+
+def test_blocks_without_headers_hold_nothing_of_those_that_have_some(upload: Upload) -> None:
+    column = pa.array([[{"name": "n", "value": b"v"}]] * 2_000 + [[]] * 100, HEADERS)
+    objects = written(upload, pa.table({"value": [b"x"] * 2_100, "headers": column}), block_bytes=2_600)
+    assert objects[-1].blocks[-1].length < 10_000
+
+
+def test_a_piece_of_a_column_beyond_what_narrow_offsets_reach(upload: Upload) -> None:
+    """Its buffer is never touched but at the end: a file of which only that is there."""
+    hole = Path(upload.objects).parent / "large"
+    with hole.open("wb") as file:
+        file.truncate(2**31 + 100)
+        file.seek(2**31)
+        file.write(b"onetwo")
+    with pa.memory_map(str(hole)) as mapped:
+        ends = pa.array([0, 2**31, 2**31 + 3, 2**31 + 3, 2**31 + 6], pa.int64())
+        valid = pa.py_buffer(bytes([0b1011]))
+        column = pa.Array.from_buffers(
+            pa.large_binary(), 4, [valid, ends.buffers()[1], mapped.read_buffer(2**31 + 100)]
+        ).slice(1)
+        objects = written(upload, pa.table({"value": [b"a", b"b", b"c"], "key": column}))
+    assert [row[1] for row in read_back(upload, objects)] == [b"one", None, b"two"]
+
+
 def _with(**columns: Any) -> pa.Table:
     return pa.table({"value": [b"a", b"b"]} | columns)
 
@@ -299,22 +369,34 @@ def test_a_writer_without_records_stores_nothing(upload: Upload) -> None:
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_dir"])
-def test_a_disk_that_fails_anywhere_leaves_nothing(upload: Upload, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_disk_that_fails_anywhere_leaves_nothing(
+    upload: Upload, monkeypatch: pytest.MonkeyPatch, call: str, blocks: int
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    writer = bulk.ObjectWriter(upload)
-    writer.add(pa.table({"value": [b"x"]}))
+    one = pa.table({"value": [bytes(90)]})
     Path(upload.objects).mkdir()
-    with monkeypatch.context() as patched:
-        patched.setattr(OsFile if call in ("write", "sync") else OsFiles, call, full)
-        with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
-            writer.close()
-    for go_on in (writer.close, lambda: writer.add(pa.table({"value": [b"x"]}))):
+    opened = len(os.listdir("/proc/self/fd"))
+    writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=1 if call == "create" else 1 << 20)
+
+    def write() -> None:
+        with writer:
+            for _ in range(blocks):
+                writer.add(one)
+            writer.add(pa.table({"value": [b"x"]}))
+            monkeypatch.setattr(OsFile if call in ("write", "sync") else OsFiles, call, full)
+
+    with pytest.raises(Unavailable, match=r"no space left.*free some space.*write all of it with another writer"):
+        write()
+    monkeypatch.undo()
+    for go_on in (writer.close, lambda: writer.add(one)):
         with pytest.raises(InvalidArgument, match="another one"):
             go_on()
     writer.abort()
     assert not list(Path(upload.objects).iterdir())
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def test_half_of_an_addition_is_not_published(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,15 +411,48 @@ def test_half_of_an_addition_is_not_published(upload: Upload, monkeypatch: pytes
         return right(store, name)
 
     writer = bulk.ObjectWriter(upload, block_bytes=100, object_bytes=100)
-    with monkeypatch.context() as patched:
-        patched.setattr(FileStore, "begin", full)
-        with pytest.raises(Unavailable, match=r"no space left.*abort\(\) and write all of it with another"):
-            writer.add(pa.table({"value": [bytes(200)] * 3}))
+    monkeypatch.setattr(FileStore, "begin", full)
+    with pytest.raises(Unavailable, match="no space left"):
+        writer.add(pa.table({"value": [bytes(200)] * 3}))
+    monkeypatch.undo()
     for go_on in (writer.close, lambda: writer.add(pa.table({"value": [b"x"]}))):
         with pytest.raises(InvalidArgument, match="another one"):
             go_on()
-    writer.abort()
     assert not list(Path(upload.objects).iterdir())
+
+
+def test_an_upload_that_is_over_is_told(upload: Upload) -> None:
+    writer = bulk.ObjectWriter(upload, block_bytes=100)
+    writer.add(pa.table({"value": [bytes(90)] * 3}))
+    FileStore(OsFiles(Path(upload.objects).parent)).sweep_unfinished(lambda _: True)
+    with pytest.raises(Unavailable, match=r"its upload is over.*begin another upload"):
+        writer.close()
+
+
+def test_a_store_elsewhere_takes_an_object_as_a_whole_and_under_a_name_that_is_free(
+    upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BlobStore(MemoryBlobs())
+    store.put(object_name(3, 1), b"another's")
+    draws = iter([1, 2])
+    monkeypatch.setattr(writing.secrets, "randbits", lambda _: next(draws))
+    monkeypatch.setattr(writing, "store_at", lambda *_, **__: store)
+    with bulk.ObjectWriter(upload, block_bytes=100) as writer:
+        writer.add(pa.table({"value": [bytes(90)] * 3}))
+        assert store.list() == [object_name(3, 1)]
+    [uploaded] = writer.close()
+    assert uploaded.object == object_name(3, 2)
+    places = [BlockPlace(block.offset, block.length, block.crc) for block in uploaded.blocks]
+    check_object(uploaded.object, store.get(uploaded.object, 0, 1 << 20), uploaded.crc, places)
+    assert bytes(store.get(object_name(3, 1), 0, 99)) == b"another's"
+
+
+def test_a_block_has_no_more_records_than_a_batch_may_have(upload: Upload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing.limits, "BATCH_RECORDS_MAX", 7)
+    objects = written(upload, *[pa.table({"value": [b"x"] * rows}) for rows in (5, 5, 20)])
+    counts = [block.count for uploaded in objects for block in uploaded.blocks]
+    assert sum(counts) == 30
+    assert max(counts) <= 7
 
 
 def test_a_block_is_written_as_soon_as_it_is_full(upload: Upload) -> None:

@@ -178,7 +178,10 @@ def _any_headers(column: pa.Array) -> bool:
 def _span(timestamps: pa.Array) -> tuple[int, int]:
     """The least and the greatest."""
     if len(timestamps) <= _FEW_RECORDS:
-        moments = memoryview(timestamps.buffers()[1]).cast("B")[: 8 * len(timestamps)].cast("q")
+        data = bytes(memoryview(timestamps.buffers()[1]).cast("B")[: 8 * len(timestamps)])
+        moments = memoryview(data).cast("q")
+        if data[8:] == data[:-8]:  # one moment for all, as a client stamps them
+            return moments[0], moments[0]
         return min(moments), max(moments)
     found = pc.min_max(timestamps)
     return found["min"].value, found["max"].value

@@ -143,7 +143,14 @@ def _ends(column: Array) -> memoryview | None:
     width = _END_WIDTHS.get(column.type)
     if width is None or column.null_count or not len(column):
         return None
-    return memoryview(column.buffers()[1]).cast(width)[column.offset : column.offset + len(column) + 1]
+    return _numbers(column, width)
+
+
+def _numbers(column: Array, width: Literal["i", "q"]) -> memoryview:
+    """The offsets of a column of texts or lists: one more than it has rows. Their buffer may have any length."""
+    each = 4 if width == "i" else 8
+    data = memoryview(column.buffers()[1]).cast("B")
+    return data[each * column.offset : each * (column.offset + len(column) + 1)].cast(width)
 
 
 def _bytes_of(column: Array) -> _Bytes:
@@ -177,7 +184,22 @@ def _binary(column: Array) -> Array:
         column = column.dictionary_decode()
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
+    if _END_WIDTHS.get(column.type) == "q":
+        return _narrowed(column)
     return column.cast(pa.binary())
+
+
+def _narrowed(column: Array) -> Array:
+    """A column with wide offsets, of bytes that fit into one with narrow ones, wherever in its buffer they begin."""
+    count = len(column)
+    if not count:
+        return pa.array([], pa.binary())
+    _, ends, data = column.buffers()
+    wide = pa.Array.from_buffers(pa.int64(), count + 1, [None, ends], 0, column.offset)
+    first = wide[0].as_py()
+    narrow = pc.subtract(wide, first).cast(pa.int32())
+    texts = pa.Array.from_buffers(pa.binary(), count, [None, narrow.buffers()[1], data.slice(first)])
+    return pc.if_else(pc.is_valid(column), texts, pa.scalar(None, pa.binary())) if column.null_count else texts
 
 
 def _check_timestamps(column: Array, first_row: int) -> None:
@@ -239,8 +261,7 @@ class _PlainHeaders(NamedTuple):
         names, values = elements.field(number), elements.field(1 - number)
         if elements.null_count or _ends(names) is None or _ends(values) is None:
             return None
-        ends = memoryview(headers.buffers()[1]).cast("i")[headers.offset : headers.offset + len(headers) + 1]
-        return cls(ends, names, values)
+        return cls(_numbers(headers, "i"), names, values)
 
 
 def _bytes_of_headers(headers: Array, first_row: int) -> _Bytes:
@@ -255,9 +276,10 @@ def _bytes_of_headers(headers: Array, first_row: int) -> _Bytes:
 
 
 def _within_limits(headers: Array, plain: _PlainHeaders) -> bool:
-    """Whether they certainly are: a name has no more characters than bytes, and those of a slice are among all."""
+    """Whether they certainly are: a name has no more characters than bytes."""
+    names = plain.names.slice(plain.ends[0], plain.ends[-1] - plain.ends[0])
     most: int = pc.max(pc.list_value_length(headers)).as_py()
-    longest: int = pc.max(pc.binary_length(plain.names)).as_py()
+    longest: int = pc.max(pc.binary_length(names)).as_py() or 0
     return most <= limits.RECORD_HEADERS_MAX and longest <= limits.HEADER_NAME_CHARS_MAX
 
 
@@ -289,12 +311,16 @@ def _header_sizes(headers: Array, first_row: int) -> Array:
 
 def _headers(headers: Array) -> Array:
     plain = _PlainHeaders.of(headers)
-    if plain is not None and plain.names.type == pa.string():
+    if plain is not None and plain.ends[0] == plain.ends[-1]:
+        return _no_headers(len(headers))  # else each block would hold where all names and values of its chunk end
+    if plain is not None and plain.names.type == pa.string() and _END_WIDTHS[plain.values.type] == "i":
         elements = pa.StructArray.from_arrays([plain.names, _binary(plain.values)], fields=_HEADER_FIELDS)
         buffers = [None, headers.buffers()[1]]
         return pa.Array.from_buffers(_HEADERS, len(headers), buffers, 0, headers.offset, [elements])
     counts, names, values = _elements(headers)
-    columns = [names.cast(pa.string()), _binary(values)]
+    if not len(names):
+        return _no_headers(len(headers))
+    columns = [_binary(names).view(pa.string()), _binary(values)]
     elements = pa.StructArray.from_arrays(columns, fields=_HEADER_FIELDS)
     return pa.ListArray.from_arrays(_from_zero(counts).cast(pa.int32()), elements, type=_HEADERS)
 

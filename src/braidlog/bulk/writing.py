@@ -28,13 +28,14 @@ from braidlog.objects.format import GrowingObject
 from braidlog.objects.locations import is_location, store_at
 from braidlog.objects.store import Making, Store, object_name
 
-_CUT_OFF: Final = "cut off in the midst of storing what it was given"
+_CUT_OFF: Final = "cut off by a failure, and what it had stored was deleted"
 
 
 class ObjectWriter:
     """Writes records to objects of an upload. For one thread at a time; any number of writers may share an upload.
 
-    As a context manager it closes itself, or aborts if there was an exception. `close` says what to publish.
+    As a context manager it closes itself, or aborts if there was an exception; else `close` or `abort` it, as it has a
+    file open. `close` says what to publish. Once storing failed it has deleted all it stored, and is done.
     """
 
     def __init__(
@@ -89,11 +90,9 @@ class ObjectWriter:
         for chunk in chunks:  # all of it is looked at before any of it is taken
             measured.append(measure(chunk, row))
             row += chunk.num_rows
-        self._over = _CUT_OFF  # as it stays, if this does not come to its end
         with self._storing():
             for chunk, measures in zip(chunks, measured, strict=True):
                 self._take(chunk, measures, now_us)
-        self._over = ""
 
     def close(self) -> list[UploadedObject]:
         """Store what is left; what comes back is durable, and is for `Log.publish`. Once more, it is the same."""
@@ -102,7 +101,6 @@ class ObjectWriter:
                 f"this writer was {self._over}, so there is nothing to publish: write all of it with another one"
             )
         if not self._over:
-            self._over = _CUT_OFF
             with self._storing():
                 self._finish_block()
                 self._finish_object()
@@ -115,9 +113,12 @@ class ObjectWriter:
 
         What `close` told of is left alone, as it may be published by now: `Log.discard` knows whether it was.
         """
-        if self._over in ("aborted", "closed"):
-            return
-        self._over = "aborted"
+        if not self._over:
+            self._end("aborted")
+
+    def _end(self, how: str) -> None:
+        """Leave nothing behind."""
+        self._over = how
         self._pieces = []
         if self._growing is not None:
             self._growing.object.abandon()
@@ -139,12 +140,19 @@ class ObjectWriter:
 
     @contextlib.contextmanager
     def _storing(self) -> Iterator[None]:
+        """If it fails, half of an addition may be stored: nothing of this writer is to be published then."""
         try:
             yield
-        except OSError as error:
+        except BaseException as error:
+            self._end(_CUT_OFF)
+            if not isinstance(error, OSError):
+                raise
+            mend = "free some space or mend the store"
+            if isinstance(error, FileNotFoundError):
+                mend = "its upload is over, or the folder is gone: begin another upload"
             raise Unavailable(
-                f"an object could not be stored at {self.upload.objects}: {error}; free some space or mend the store, "
-                "then abort() and write all of it with another writer"
+                f"an object could not be stored at {self.upload.objects}: {error}; {mend}, then write all of it with "
+                "another writer"
             ) from error
 
     def _take(self, chunk: pa.RecordBatch, measured: Measured, now_us: int) -> None:

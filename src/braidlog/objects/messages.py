@@ -89,7 +89,8 @@ def _foot_of(count: int) -> tuple[bytes, int]:
 def _file_of(count: int) -> bytes:
     """With so many blocks, all of them empty."""
     sink = pa.BufferOutputStream()
+    empty = pa.RecordBatch.from_pylist([], SCHEMA)
     with pa.ipc.new_file(sink, SCHEMA) as file:
         for _ in range(count):
-            file.write_batch(pa.RecordBatch.from_pylist([], SCHEMA))
+            file.write_batch(empty)
     return bytes(sink.getvalue())

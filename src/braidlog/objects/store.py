@@ -48,8 +48,12 @@ class Store(Protocol):
     """A set of objects by name."""
 
     def begin(self, name: str) -> Making:
-        """Put an object piece by piece. FileExistsError, now or at its end, if the name is taken."""
-        return _Gathered(self, name)
+        """Put an object piece by piece. FileExistsError if the name is taken, and at its end if it was taken since."""
+        try:
+            self.size(name)
+        except FileNotFoundError:
+            return _Gathered(self, name)
+        raise FileExistsError(errno.EEXIST, "an object of that name is in the store", name)
 
     def put(self, name: str, data: Bytes | Iterable[Bytes]) -> None:
         """Keep the object, durably; its bytes may come in parts. FileExistsError if the name is taken.

@@ -202,7 +202,7 @@ def _call(client: str, verb: str, log: str, invoked: int = 0, **more: object) ->
     return Operation(client=client, verb=verb, log=log, invoked=invoked, **more)  # type: ignore[arg-type]
 
 
-def valid(seed: int, taste: Taste = Taste()) -> list[Operation]:  # noqa: B008
+def valid(seed: int, taste: Taste = Taste()) -> list[Operation]:
     return Simulation(seed, taste).run()
 
 
