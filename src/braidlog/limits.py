@@ -71,9 +71,7 @@ UPLOAD_BLOCK_BYTES: Final = 1 * MIB  # about so many bytes of records make a blo
 UPLOAD_BLOCK_BYTES_MAX: Final = 64 * MIB  # that can be asked for
 UPLOADED_BLOCK_BYTES_MAX: Final = 128 * MIB  # of a block with all that belongs to it
 UPLOAD_OBJECT_BYTES: Final = 64 * MIB  # and so many an object
-UPLOAD_OBJECT_BYTES_MAX: Final = (
-    1024 * MIB
-)  # that can be asked for: for an object store a writer keeps it in memory
+UPLOAD_OBJECT_BYTES_MAX: Final = 1024 * MIB  # that can be asked for: for an object store a writer keeps it in memory
 UPLOAD_NAME_ATTEMPTS: Final = 16  # to find a name that is free; one of 32 random bits is, nearly always
 SWEEP_S: Final = 60.0  # at least, between two searches for objects that ended uploads left
 SWEEP_IDLE_S: Final = 3600.0  # the same while none ended: a writer that is late may have stored something
