@@ -107,7 +107,7 @@ def _taken(
         SYNCED: partial(_to_parquet, rows, folder / "parquet", size, count, synced=True),
     }
     harness.interleave(variants, 1)
-    return harness.interleave(variants, rounds, before=partial(harness.warm_memory, size * count * 5 // 4))
+    return harness.interleave(variants, rounds, before=partial(harness.warm_memory, 2 * size * count))
 
 
 def _dropped(rows: DataFrame, size: int, count: int) -> float:
