@@ -251,6 +251,8 @@ class _PlainHeaders(NamedTuple):
     ends: memoryview  # of each record's headers among all
     names: Array
     values: Array
+    name_ends: memoryview
+    value_ends: memoryview
 
     @classmethod
     def of(cls, headers: Array) -> _PlainHeaders | None:
@@ -259,18 +261,17 @@ class _PlainHeaders(NamedTuple):
         elements = headers.values
         number = max(elements.type.get_field_index("key"), elements.type.get_field_index("name"))
         names, values = elements.field(number), elements.field(1 - number)
-        if elements.null_count or _ends(names) is None or _ends(values) is None:
+        name_ends, value_ends = _ends(names), _ends(values)
+        if elements.null_count or name_ends is None or value_ends is None:
             return None
-        return cls(_numbers(headers, "i"), names, values)
+        return cls(_numbers(headers, "i"), names, values, name_ends, value_ends)
 
 
 def _bytes_of_headers(headers: Array, first_row: int) -> _Bytes:
     plain = _PlainHeaders.of(headers)
     if plain is None or not _within_limits(headers, plain):
         return _summed(_header_sizes(headers, first_row))
-    ends, names, values = plain.ends, _ends(plain.names), _ends(plain.values)
-    assert names is not None
-    assert values is not None
+    ends, names, values = plain.ends, plain.name_ends, plain.value_ends
     first = names[ends[0]] + values[ends[0]]
     return lambda rows: names[ends[rows]] + values[ends[rows]] - first
 

@@ -189,8 +189,7 @@ class ObjectWriter:
         block = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
         if self._growing is None:
             self._growing = self._begin()
-        self._growing.add(block, self._pieces_size)
-        self._growing.weight += self._pieces_weight
+        self._growing.add(block, self._pieces_size, self._pieces_weight)
         self._pieces, self._pieces_size, self._pieces_weight = [], 0, 0
         if self._growing.weight >= self._object_bytes:
             self._finish_object()
@@ -219,7 +218,8 @@ class _Growing:
         self._name = name
         self._facts: list[tuple[int, int, int, int]] = []  # of each block: records, bytes, first and last timestamp
 
-    def add(self, block: pa.RecordBatch, size: int) -> None:
+    def add(self, block: pa.RecordBatch, size: int, weight: int) -> None:
+        self.weight += weight
         times = pc.min_max(block.column("timestamp").cast(pa.int64()))
         self._facts.append((block.num_rows, size, times["min"].as_py(), times["max"].as_py()))
         self.object.add(block)
