@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ _END_WIDTHS: Final[dict[pa.DataType, Literal["i", "q"]]] = {
     **dict.fromkeys((pa.binary(), pa.string()), "i"),
     **dict.fromkeys((pa.large_binary(), pa.large_string()), "q"),
 }
+
+_COUNTS_KEPT: Final = 8  # batches of one source mostly have as many records as the one before
 
 Array: TypeAlias = pa.Array
 _Bytes: TypeAlias = Callable[[int], int]  # of so many rows, the first ones
@@ -125,7 +128,7 @@ def convert(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
         _timestamps(batch.column("timestamp"), now_us)
         if "timestamp" in names
         else pa.repeat(pa.scalar(now_us, pa.int64()), count).view(_TIMESTAMP),
-        _binary(batch.column("key")) if "key" in names else pa.nulls(count, pa.binary()),
+        _binary(batch.column("key")) if "key" in names else _no_keys(count),
         _binary(batch.column("value")),
         _headers(batch.column("headers")) if "headers" in names else _no_headers(count),
     ]
@@ -326,6 +329,12 @@ def _headers(headers: Array) -> Array:
     return pa.ListArray.from_arrays(_from_zero(counts).cast(pa.int32()), elements, type=_HEADERS)
 
 
+@lru_cache(maxsize=_COUNTS_KEPT)
+def _no_keys(count: int) -> Array:
+    return pa.nulls(count, pa.binary())
+
+
+@lru_cache(maxsize=_COUNTS_KEPT)
 def _no_headers(count: int) -> Array:
     none = pa.array([], _HEADERS.value_type)
     return pa.ListArray.from_buffers(_HEADERS, count, [None, pa.py_buffer(bytes(4 * (count + 1)))], children=[none])

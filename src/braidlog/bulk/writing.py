@@ -220,8 +220,8 @@ class _Growing:
 
     def add(self, block: pa.RecordBatch, size: int, weight: int) -> None:
         self.weight += weight
-        times = pc.min_max(block.column("timestamp").cast(pa.int64()))
-        self._facts.append((block.num_rows, size, times["min"].as_py(), times["max"].as_py()))
+        times = pc.min_max(block.column("timestamp"))
+        self._facts.append((block.num_rows, size, times["min"].value, times["max"].value))
         self.object.add(block)
 
     def finish(self) -> UploadedObject:

@@ -17,7 +17,7 @@ JOINED_BYTES_MIN: Final = 256 * 1024  # behind others: fewer are looked at again
 
 def joined(first: int, second: int, length: int) -> int:
     """The checksum of two runs of bytes, one behind the other, from theirs; the second has so many bytes."""
-    return _product(_power(length), first) ^ second
+    return _product(first, _power(length)) ^ second
 
 
 def behind(whole: int, first: int, length: int) -> int:
@@ -47,7 +47,7 @@ def _power_of_digit(digit: int, place: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """Of two remainders: four powers of x at a time, the highest first."""
+    """Of two remainders, b being one that comes again: four powers of x at a time, the highest first."""
     multiples = _multiples(b)
     result = 0
     for shift in range(0, 32, 4):
@@ -55,6 +55,7 @@ def _product(a: int, b: int) -> int:
     return result
 
 
+@lru_cache(maxsize=1024)  # of the power of a length, which comes again
 def _multiples(b: int) -> list[int]:
     """Those of b by each polynomial of four bits."""
     found = [0]

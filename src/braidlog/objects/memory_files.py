@@ -132,6 +132,9 @@ class _MemoryFile(File):
                 node.extend(bytes(offset - len(node)))
             node[offset : offset + len(data)] = data
 
+    def reserve(self, offset: int, length: int) -> None:
+        pass
+
     def start_sync(self, offset: int, length: int) -> None:
         pass
 

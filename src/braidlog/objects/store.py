@@ -29,6 +29,7 @@ UNFINISHED: Final = ".tmp-"
 _HANDLES_KEPT: Final = 64
 _SYNC_AHEAD_BYTES: Final = 1024 * 1024  # the disk is given work in pieces of so many bytes
 _PAGE_BYTES: Final = 4096
+_RESERVED_BYTES: Final = 4 * 1024 * 1024  # of a large object, found room for at once
 
 
 class Making(Protocol):
@@ -211,9 +212,13 @@ class _File(Making):
         self._path = path
         self._offset = 0
         self._started = 0  # up to where the disk was given work
+        self._reserved = 0  # up to where it was asked to find room
 
     def write(self, part: Bytes) -> None:
         assert self._file is not None
+        if self._offset + len(part) >= self._reserved + _SYNC_AHEAD_BYTES:
+            self._file.reserve(self._offset, max(_RESERVED_BYTES, len(part)))
+            self._reserved = self._offset + max(_RESERVED_BYTES, len(part))
         self._file.write(self._offset, part)
         self._offset += len(part)
         if self._offset - self._started >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
@@ -223,6 +228,8 @@ class _File(Making):
 
     def finish(self) -> None:
         assert self._file is not None
+        if self._reserved > self._offset:
+            self._file.truncate(self._offset)
         self._file.sync()
         self._close()
         if self._left_over != self._path:

@@ -213,6 +213,9 @@ class _RecordingFile(File):
             self._file.write(offset, copy)
             self._files.operations.append(Write(self._inode, offset, copy))
 
+    def reserve(self, offset: int, length: int) -> None:
+        pass  # what it may leave behind a truncation takes away, and nobody refers to a file before that
+
     def start_sync(self, offset: int, length: int) -> None:
         pass  # it promises nothing, and the disk may do so on its own at any time
 
@@ -514,6 +517,9 @@ class _FaultyFile(File):
             self._file.write(offset, data[:keep])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._file.write(offset, data)
+
+    def reserve(self, offset: int, length: int) -> None:
+        self._file.reserve(offset, length)
 
     def start_sync(self, offset: int, length: int) -> None:
         self._file.start_sync(offset, length)
