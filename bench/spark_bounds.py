@@ -11,7 +11,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,12 +65,26 @@ def same_rows(spark: SparkSession, size: int, count: int, tasks: int) -> DataFra
     return spark.read.format("same_rows").options(size=size, count=count, tasks=tasks).load()
 
 
+class DropRows(DataSource):
+    """A sink that takes rows as Arrow batches, as the log's does, and does nothing with them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "drop_rows"
+
+    def writer(self, schema: object, overwrite: bool) -> DataSourceArrowWriter:
+        del schema, overwrite
+        return _Writer()
+
+
+class _Writer(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
 def drop(rows: DataFrame) -> None:
     """Hand all rows to Python processes that do nothing with them."""
-    rows.mapInArrow(_dropped, "nothing int").write.format("noop").mode("overwrite").save()
-
-
-def _dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        pass
-    return iter(())
+    rows.sparkSession.dataSource.register(DropRows)
+    rows.write.format("drop_rows").mode("append").save()

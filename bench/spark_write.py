@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOG: Final = "a log, committed at once"
 TUNED: Final = "a log, and Spark's batches bounded otherwise"
-BOUND: Final = "handed to Python processes that drop them"
+BOUND: Final = "a sink in Python that drops them"
 PARQUET: Final = "Parquet, uncompressed"
 SYNCED: Final = "Parquet, uncompressed, its files synced"
 BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -43,7 +43,7 @@ def measure(options: Options) -> Figure:
         "MB/s of values",
         notes=[
             f"{WHOLE}: a key and a timestamp that differ in every row, one header, and the value; {VALUES}: one column",
-            f"{BOUND}: what no sink in Python can be faster than, with Spark's batches bounded otherwise too",
+            f"{BOUND}: what no sink in Python can be faster than; it too with Spark's batches bounded otherwise",
             f"bounded otherwise: {BATCH_BYTES} is 2147483647 for 100 B, which says not to look, and 4 MiB for 4 KB",
             "memory is touched before each run",
         ],
@@ -58,8 +58,8 @@ def measure(options: Options) -> Figure:
     labels = (LOG, TUNED, BOUND, PARQUET, SYNCED)
     lines = {(kind, name): figure.line(f"{name}, {kind}") for kind, _ in kinds for name in labels}
     shapes = (
-        (100, options.pick(2_000_000, 200_000), 2**31 - 1, 2.0),
-        (4096, options.pick(200_000, 20_000), 4 * MIB, 0.6),
+        (100, options.pick(5_000_000, 200_000), 2**31 - 1, 2.0),
+        (4096, options.pick(250_000, 20_000), 4 * MIB, 0.6),
     )
     with harness.folder(options) as folder, session(2, folder) as spark, braidlog.open(folder / "braid") as braid:
         describe(figure, 2)
