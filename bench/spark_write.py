@@ -45,7 +45,7 @@ def measure(options: Options) -> Figure:
             f"{WHOLE}: a key and a timestamp that differ in every row, one header, and the value; {VALUES}: one column",
             f"{BOUND}: what no sink in Python can be faster than; it too with Spark's batches bounded otherwise",
             f"bounded otherwise: {BATCH_BYTES} is 2147483647 for 100 B, which says not to look, and 4 MiB for 4 KB",
-            "memory is touched before each run",
+            "what the run before has written is deleted, and memory is touched, before each run",
         ],
         durability={
             LOG: "every object and the commit are synced; one atomic commit",
@@ -61,14 +61,12 @@ def measure(options: Options) -> Figure:
         (100, options.pick(5_000_000, 200_000), 2**31 - 1, 2.0),
         (4096, options.pick(250_000, 20_000), 4 * MIB, 0.6),
     )
-    with harness.folder(options) as folder, session(2, folder) as spark, braidlog.open(folder / "braid") as braid:
+    with harness.folder(options) as folder, session(2, folder) as spark:
         describe(figure, 2)
         for size, count, batch_bytes, wanted in shapes:
             for kind, beside in kinds:
                 rows = _rows(spark, size, count, beside)
-                name = f"{kind.split()[0]}-{size}"
-                braid.create(name)
-                taken = _taken(spark, rows, folder, name, size, count, batch_bytes, options.pick(5, 3))
+                taken = _taken(spark, rows, folder, size, count, batch_bytes, options.pick(5, 3))
                 for label, found in taken.items():
                     lines[kind, label].add(size, found)
                 shape = f"{kind} of {size} B"
@@ -89,7 +87,7 @@ def _rows(spark: SparkSession, size: int, count: int, beside: tuple[str, ...]) -
 
 
 def _taken(
-    spark: SparkSession, rows: DataFrame, folder: Path, log: str, size: int, count: int, batch_bytes: int, rounds: int
+    spark: SparkSession, rows: DataFrame, folder: Path, size: int, count: int, batch_bytes: int, rounds: int
 ) -> dict[str, list[float]]:
     def bounded(call: Callable[[], float]) -> float:
         spark.conf.set(BATCH_BYTES, str(batch_bytes))
@@ -98,7 +96,7 @@ def _taken(
         finally:
             spark.conf.unset(BATCH_BYTES)
 
-    to_a_log = partial(_to_a_log, rows, folder / "braid", log, size, count)
+    to_a_log = partial(_to_a_log, rows, folder / "braid", size, count)
     variants = {
         LOG: to_a_log,
         TUNED: partial(bounded, to_a_log),
@@ -116,10 +114,13 @@ def _dropped(rows: DataFrame, size: int, count: int) -> float:
     return size * count / 1e6 / (time.perf_counter() - begun)
 
 
-def _to_a_log(rows: DataFrame, where: Path, log: str, size: int, count: int) -> float:
-    begun = time.perf_counter()
-    rows.write.format("braidlog").option("url", str(where)).option("log", log).mode("append").save()
-    return size * count / 1e6 / (time.perf_counter() - begun)
+def _to_a_log(rows: DataFrame, where: Path, size: int, count: int) -> float:
+    shutil.rmtree(where, ignore_errors=True)
+    with braidlog.open(where) as braid:
+        braid.create("written")
+        begun = time.perf_counter()
+        rows.write.format("braidlog").option("url", str(where)).option("log", "written").mode("append").save()
+        return size * count / 1e6 / (time.perf_counter() - begun)
 
 
 def _to_parquet(rows: DataFrame, where: Path, size: int, count: int, *, synced: bool) -> float:
