@@ -62,6 +62,16 @@ class TestEveryDisk:
         file.truncate(4)
         assert file.read(0, 9) == b"he\0\0"
 
+    def test_room_that_was_reserved_changes_nothing_once_it_is_cut_off(self, files: Files) -> None:
+        file = files.create("a")
+        file.write(0, b"hello")
+        file.reserve(5, 100_000)
+        file.write(5, b" there")
+        file.truncate(11)
+        file.sync()
+        assert file.read(0, 200_000) == b"hello there"
+        assert file.size() == 11
+
     def test_a_file_is_created_once(self, files: Files) -> None:
         files.create("a").close()
         with pytest.raises(FileExistsError):
@@ -205,6 +215,31 @@ class TestStore:
         for attempt in (lambda: store.put(name, b""), lambda: store.get(name, 0, 1), lambda: store.delete(name)):
             with pytest.raises(InvalidArgument, match="object name"):
                 attempt()
+
+
+@pytest.mark.parametrize("room", ["there is room", "the disk finds none ahead"])
+def test_a_large_object_has_just_its_bytes_and_no_room_beyond(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def reserve(fd: int, offset: int, length: int) -> None:
+        asked.append(length)
+        if room != "there is room":
+            raise OSError(errno.ENOSPC, "no space left")
+        really_reserve(fd, offset, length)
+
+    really_reserve = os.posix_fallocate
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    store = FileStore(OsFiles(tmp_path))
+    parts = [b"head", *(os.urandom(size) for size in (1_100_000, 1_000_001, 2_500_000, 1_200_000)), b"foot"]
+    store.put(A, parts)
+    found = (tmp_path / FOLDER / A).stat()
+    assert asked
+    assert found.st_size == sum(map(len, parts))
+    assert found.st_blocks * 512 <= found.st_size + 65_536
+    assert bytes(store.get(A, 0, 2 * found.st_size)) == b"".join(parts)
+    store.close()
 
 
 def test_names_sort_as_they_were_given() -> None:
