@@ -217,8 +217,9 @@ class _File(Making):
     def write(self, part: Bytes) -> None:
         assert self._file is not None
         if self._offset + len(part) >= self._reserved + _SYNC_AHEAD_BYTES:
-            self._file.reserve(self._offset, max(_RESERVED_BYTES, len(part)))
-            self._reserved = self._offset + max(_RESERVED_BYTES, len(part))
+            ahead = max(_RESERVED_BYTES, len(part))
+            self._file.reserve(self._offset, ahead)
+            self._reserved = self._offset + ahead
         self._file.write(self._offset, part)
         self._offset += len(part)
         if self._offset - self._started >= _SYNC_AHEAD_BYTES:  # whole pages: the last one is still to be filled
