@@ -361,10 +361,20 @@ class Cluster:
         admin, broker = (self.directory / _FOLDER / name for name in (_ADMIN_TOKEN, _BROKER_TOKEN))
         if broker.exists():
             return
-        with self._open_at_the_source(None) as braid:
-            _write_secret(admin, create_token(braid, "admin", ["admin:*"]))
-        with self._open_at_the_source(admin) as braid:
-            _write_secret(broker, create_token(braid, "brokers", ["broker"]))
+        _write_secret(admin, self._create_token(None, "admin", "admin:*"))
+        _write_secret(broker, self._create_token(admin, "brokers", "broker"))
+
+    def _create_token(self, token_file: Path | None, name: str, grant: str) -> str:
+        """Whoever won the leadership refuses until it has taken over, and may lose it: others are asked then."""
+        deadline = time.monotonic() + limits.PROCESS_START_TIMEOUT_S
+        while True:
+            try:
+                with self._open_at_the_source(token_file) as braid:
+                    return create_token(braid, name, [grant])
+            except Unavailable:
+                if self.shape is None or time.monotonic() >= deadline:
+                    raise
+            time.sleep(limits.PROCESS_POLL_S)
 
     def _open_at_the_source(self, token_file: Path | None) -> Braid:
         if self.shape is None:
