@@ -19,7 +19,7 @@ test-most: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" --ignore tests/spark
 
 test-spark: $(READY)
-	$(BIN)/python -m pytest -m "not soak" tests/spark
+	$(BIN)/python -m pytest tests/spark
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -28,7 +28,6 @@ lint: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak --ignore tests/spark
-	$(BIN)/python -m pytest -m soak tests/spark
 	$(BIN)/python -m sim --seed 100000 --minutes $(SIM_MINUTES)
 
 # A replicated cluster of real processes, tormented for MINUTES; prints the tally.

@@ -40,14 +40,22 @@ SETTINGS: Final = {
 _UNZIPPED: Final = """import sys
 sys.path[:] = [entry for entry in sys.path if not entry.endswith("pyspark.zip")]
 """
+# These run for seconds or minutes, beside other tests: the better compiler and the parallel collector cost more than
+# they give.
+_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def environment(folder: Path) -> dict[str, str]:
     """What a process that starts Spark needs: ours on the path of all its workers, which start quickly."""
     (folder / "sitecustomize.py").write_text(_UNZIPPED)
+    (folder / "spark-defaults.conf").write_text(
+        f"spark.driver.extraJavaOptions {_JAVA}\nspark.executor.extraJavaOptions {_JAVA}\n"
+    )
     path = [str(folder), str(ROOT / "src"), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
     return {
         "PYTHONPATH": ":".join(dict.fromkeys(path)),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LAUNCHER_OPTS": _JAVA,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

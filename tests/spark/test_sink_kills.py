@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import braidlog
 from tests.spark import faulty
 from tests.spark.conftest import ROOT
@@ -31,21 +29,12 @@ def drive(folder: Path, environment: dict[str, str], batches: int, step: str, en
     assert ended.returncode == ends, told.read_text()
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param((faulty.PUBLISHED, faulty.STORED), id="some"),  # a driver takes ten seconds to start
-        pytest.param(faulty.STEPS, id="each", marks=pytest.mark.soak),
-    ],
-)
-def test_a_driver_that_is_killed_loses_and_repeats_nothing(
-    tmp_path: Path, spark_environment: dict[str, str], steps: tuple[str, ...]
-) -> None:
+def test_a_driver_that_is_killed_loses_and_repeats_nothing(tmp_path: Path, spark_environment: dict[str, str]) -> None:
     directory, checkpoint = str(tmp_path / "logs.braid"), str(tmp_path / "checkpoint")
     with braidlog.open(directory) as braid:
         braid.create("orders")
     batches = 0
-    for step in steps:
+    for step in faulty.STEPS:
         drive(tmp_path, spark_environment, batches + BATCHES, step, ends=-signal.SIGKILL)
         assert faulty.struck(directory)
         batches = committed(checkpoint)
