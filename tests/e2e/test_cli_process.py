@@ -183,3 +183,19 @@ def test_nothing_heavy_is_imported_before_a_verb_needs_it() -> None:
     code += f"; print({heavy} & set(sys.modules) - known)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=DEADLINE_S)
     assert process.stdout.decode().strip() == "set()"
+
+
+def test_a_short_command_does_not_load_what_only_large_ones_need(place: Path) -> None:
+    """Arrow would import pandas for a list, which takes as long as all the rest of an append."""
+    pytest.importorskip("pandas")
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "braidlog.cli.main", "append", "orders", "--key", "k"],
+        input=b"one\n",
+        env=environment(place),
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    assert process.returncode == 0, process.stderr.decode()
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.decode().splitlines()}
+    assert "pyarrow" in imported
+    assert "pandas" not in imported

@@ -40,9 +40,12 @@ SETTINGS: Final = {
 _UNZIPPED: Final = """import sys
 sys.path[:] = [entry for entry in sys.path if not entry.endswith("pyspark.zip")]
 """
-# These run for seconds or minutes, beside other tests: the better compiler and the parallel collector cost more than
-# they give.
-_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+# These run for seconds or minutes, beside other tests: the better compiler, the parallel collector and the proof that
+# Spark's own classes are sound cost more than they give.
+_JAVA: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -63,6 +63,20 @@ def test_a_batch_is_what_was_encoded(batch: Batch) -> None:
     assert decode(encode(batch)) == batch
 
 
+@pytest.mark.parametrize("count", [7, 8, 199, 200, 1_000])
+@pytest.mark.parametrize("size", [0, 3, 3_000])
+def test_columns_are_the_same_however_they_are_built(count: int, size: int) -> None:
+    """Few or many, small or large: each way to build them gives what Arrow makes of the lists."""
+    values = [b"%d" % row + b"x" * size for row in range(count)]
+    keys = [None if row % 3 == 1 else value for row, value in enumerate(values)]
+    headers = [[(f"é{row}", values[row])] * (row % 3) for row in range(count)]
+    built = to_arrow([Batch(values, keys, headers, 5), Batch(values)])
+    built.validate(full=True)
+    assert built.column("value").equals(pa.array(values + values, pa.binary()))
+    assert built.column("key").equals(pa.array([*keys, *[None] * count], pa.binary()))
+    assert records(built, 0, count, 0) == expected(Batch(values, keys, headers, 5), 0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(batches(), max_size=4), st.data())
 def test_arrow_holds_the_records_of_all_batches_in_order(many: list[Batch], data: st.DataObject) -> None:

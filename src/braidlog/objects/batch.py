@@ -11,7 +11,7 @@ says of `array<struct<key: string, value: binary>>`, so that a batch can be read
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import accumulate, chain, pairwise, repeat
 from typing import Final
 
@@ -39,10 +39,13 @@ SCHEMA: Final = pa.schema(
 )
 POSITIONED_SCHEMA: Final = SCHEMA.insert(0, pa.field("position", pa.int64(), nullable=False))
 
-# Values from here on are joined by Python, whose allocator keeps the memory of a few MiB while Arrow's returns it.
-_LARGE_VALUE_BYTES: Final = 2048
+# `pa.array` imports pandas where that is installed, for longer than a short command takes otherwise. So it is left to
+# many small values, which it takes fastest. A few, and large ones, are joined by Python, whose allocator keeps the
+# memory of a few MiB while Arrow's returns it.
+_MANY: Final = 200
+_LARGE_BYTES: Final = 2048
 
-_NO_HEADER: Final = pa.nulls(0, _HEADERS.value_type)  # pa.array would import pandas where it is installed
+_NO_HEADER: Final = pa.nulls(0, _HEADERS.value_type)
 
 
 class Batch(msgspec.Struct, array_like=True):
@@ -110,7 +113,7 @@ def to_arrow(batches: Sequence[Batch]) -> pa.RecordBatch:
     columns = [
         _timestamp_column(batches, count),
         _key_column(batches, count),
-        _value_column(values),
+        _binary_column(values),
         _header_column(batches, count),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -170,23 +173,13 @@ def _timestamp_column(batches: Sequence[Batch], count: int) -> pa.Array:
     return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(column)])
 
 
-def _value_column(values: list[bytes]) -> pa.Array:
-    # A guess from one value will do: either way gives the same column, one is faster for many and one for large ones.
-    if not values or len(values[0]) < _LARGE_VALUE_BYTES:
-        return pa.array(values, pa.binary())
-    ends = array("i", accumulate(map(len, values), initial=0))
-    return pa.Array.from_buffers(
-        pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))], null_count=0
-    )
-
-
 def _key_column(batches: Sequence[Batch], count: int) -> pa.Array:
     if all(batch.keys is None for batch in batches):
         return pa.nulls(count, pa.binary())
     keys: list[bytes | None] = []
     for batch in batches:
         keys.extend(repeat(None, batch.count) if batch.keys is None else batch.keys)
-    return pa.array(keys, pa.binary())
+    return _binary_column(keys)
 
 
 def _header_column(batches: Sequence[Batch], count: int) -> pa.Array:
@@ -197,11 +190,30 @@ def _header_column(batches: Sequence[Batch], count: int) -> pa.Array:
     for batch in batches:
         rows.extend(repeat((), batch.count) if batch.headers is None else batch.headers)
     headers = list(chain.from_iterable(rows))
-    names = pa.array([name for name, _ in headers], pa.string())
-    values = pa.array([value for _, value in headers], pa.binary())
-    ends = pa.array(accumulate(map(len, rows), initial=0), pa.int32(), size=count + 1)
+    names = _binary_column([name.encode() for name, _ in headers]).cast(pa.string())
+    values = _binary_column([value for _, value in headers])
     elements = pa.StructArray.from_arrays([names, values], fields=_HEADER_FIELDS)
-    return pa.ListArray.from_arrays(ends, elements, type=_HEADERS)
+    return pa.ListArray.from_buffers(_HEADERS, count, [None, _ends(rows)], children=[elements])
+
+
+def _binary_column(values: Sequence[bytes | None]) -> pa.Array:
+    # A guess from one value will do: either way gives the same column.
+    if len(values) >= _MANY and len(values[0] or b"") < _LARGE_BYTES:
+        return pa.array(values, pa.binary())
+    valid = _bits(value is not None for value in values) if None in values else None
+    present = [value or b"" for value in values]
+    return pa.Array.from_buffers(pa.binary(), len(values), [valid, _ends(present), pa.py_buffer(b"".join(present))])
+
+
+def _bits(facts: Iterable[bool]) -> pa.Buffer:
+    """One bit for each, the first one the lowest of its byte."""
+    digits = "".join("1" if fact else "0" for fact in facts)
+    return pa.py_buffer(int(digits[::-1], 2).to_bytes(-(-len(digits) // 8), "little"))
+
+
+def _ends(parts: Sequence[Sized]) -> pa.Buffer:
+    """Where each of them ends in all of them together, after the zero at which the first begins."""
+    return pa.py_buffer(array("i", accumulate(map(len, parts), initial=0)))
 
 
 def _header_tuples(column: pa.Array) -> Iterable[tuple[tuple[str, bytes], ...]]:

@@ -120,15 +120,16 @@ class Reach:
                 return Reached(_open_briefly(where), True)
             except Locked as error:
                 refusal = error
-            with contextlib.suppress(Unavailable):  # it is just beginning or ending, or shares nothing
-                joined = connect(
-                    [socket_of(where)],
-                    where.as_uri(),
-                    timeout=self.place.timeout_s or limits.SPARK_JOINED_TIMEOUT_S,
-                    connect_timeout=limits.KNOCK_S,
-                )
-                _clients[key] = joined
-                return Reached(joined, False)
+            if _answers(where):  # else it is held for a moment, just beginning or ending, or not shared
+                with contextlib.suppress(Unavailable):
+                    joined = connect(
+                        [socket_of(where)],
+                        where.as_uri(),
+                        timeout=self.place.timeout_s or limits.SPARK_JOINED_TIMEOUT_S,
+                        connect_timeout=limits.KNOCK_S,
+                    )
+                    _clients[key] = joined
+                    return Reached(joined, False)
             if time.monotonic() >= deadline:
                 raise Locked(f"{refusal}; Spark can write through a process that shares the directory", pid=refusal.pid)
             time.sleep(limits.SPARK_PAUSE_S)
