@@ -186,6 +186,7 @@ WIRE_HELLO_BYTES_MAX: Final = 64 * KIB  # of a frame before the peer has said wh
 WIRE_FRAME_BYTES_MAX: Final = 80 * MIB  # the largest batch, with what belongs to it
 WIRE_BODY_BYTES_MAX: Final = WIRE_FRAME_BYTES_MAX - 64 * KIB  # of it, without what says what it is
 RECEIVE_BYTES: Final = 256 * KIB  # taken from a connection at once, but for large frames
+SEND_BYTES: Final = 256 * KIB  # given to a connection at once, before it is the others' turn
 WIRE_BATCH_BYTES_MAX: Final = 1 * MIB  # of one as msgpack, which is looked at record by record
 WIRE_BLOCK_BYTES_MIN: Final = 64 * KIB  # larger batches travel as Arrow blocks
 WIRE_READ_BYTES_MAX: Final = 4 * MIB  # what one answer to a read holds, or a single record

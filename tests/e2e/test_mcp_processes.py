@@ -189,6 +189,10 @@ def server(request: pytest.FixtureRequest, place: Path, tmp_path: Path, tokens: 
         role.end()
 
 
+def test_from_when_it_says_that_it_listens_it_ends_in_peace(place: Path, tmp_path: Path) -> None:
+    assert HttpServer("mcp", "--http", "127.0.0.1:0", "--at", str(place), told=tmp_path / "mcp.log").end() == 0
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_each_agent_has_what_its_token_allows(server: HttpServer, tokens: dict[str, str], mode: str) -> None:
     async def work() -> None:

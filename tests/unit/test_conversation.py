@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from braidlog import limits
 from braidlog.broker.conversation import Conversation, Do, Drop, Effect, Heed, Pause, Resume
@@ -258,6 +260,32 @@ def test_what_is_unsent_is_counted(peer: Peer) -> None:
     assert peer.conversation.unsent == sum(map(len, peer.conversation.out)) > 300
     peer.conversation.take_out()
     assert peer.conversation.unsent == 0
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 50), max_size=20))
+def test_what_is_taken_out_in_parts_is_the_same(bodies: list[bytes], parts: list[int]) -> None:
+    conversations = [Peer(Conversation()).greet().conversation for _ in range(2)]
+    for conversation in conversations:
+        for number, body in enumerate(bodies, 1):
+            list(conversation.receive(said(m.Tail(1), number)))
+            list(conversation.answer(number, 1, m.Parts([], 0, 0), [body]))
+    at_once, parted = conversations
+    taken = b""
+    for part in parts:
+        before = parted.unsent
+        piece = b"".join(parted.take_out(part))
+        assert len(piece) == min(part, before)
+        assert parted.unsent == before - len(piece) == sum(map(len, parted.out))
+        taken += piece
+    assert taken + b"".join(parted.take_out()) == b"".join(at_once.take_out())
+
+
+def test_small_pieces_are_sent_as_one_and_large_ones_as_they_are(peer: Peer) -> None:
+    small, large = [bytes(100)] * 50, [bytes(100_000), bytes(90_000)]
+    for number, body in enumerate((small, large), 1):
+        peer.say(said(m.Tail(1), number))
+        list(peer.conversation.answer(number, 1, m.Parts([], 0, 0), [*body]))
+    assert [len(piece) for piece in peer.conversation.out if len(piece) > 200] == [5000, 100_000, 90_000]
 
 
 def test_before_the_welcome_only_small_frames_are_taken() -> None:

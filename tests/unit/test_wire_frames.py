@@ -53,6 +53,12 @@ def test_any_cutting_of_a_stream_gives_the_same_frames(several: list[Plain], at:
     assert parser.held == 0
 
 
+@given(st.lists(st.binary(max_size=60), max_size=5))
+def test_a_body_in_pieces_is_the_same_frame(pieces: list[bytes]) -> None:
+    whole = frames.encode(Kind.ANSWER, 3, 4, b"head", b"".join(pieces))
+    assert b"".join(frames.encode(Kind.ANSWER, 3, 4, b"head", *pieces)) == b"".join(whole)
+
+
 @given(some_frames)
 def test_byte_by_byte_too(several: list[Plain]) -> None:
     parser = Parser()

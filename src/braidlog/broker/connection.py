@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def drop(self, reason: str) -> None:
         _log.debug("connection of %s closed: %s", self._caller.name or "a stranger", reason)
-        self.flush()
+        self._send(self._conversation.take_out())
         self._let_go()
         if self._transport is not None:
             self._transport.close()
@@ -221,12 +221,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def flush(self) -> None:
+        """Send what gathered. Of much only a part, and the rest in the next turns of the loop: a large answer would
+        keep that for milliseconds, and whoever asked for little is answered in between."""
         self._dirty = False
-        out = self._conversation.take_out()
+        self._send(self._conversation.take_out(limits.SEND_BYTES))
+        self._touch()
+        self._serve_held()
+
+    def _send(self, out: Pieces) -> None:
         if out and self._transport is not None and not self._transport.is_closing():
             self._meter.sent.value += sum(map(len, out))
             self._transport.writelines(out)
-        self._serve_held()
 
     # --- carrying out --------------------------------------------------------------------------------------------
 

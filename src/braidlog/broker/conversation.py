@@ -22,6 +22,7 @@ from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, 
 Pieces = list[bytes | memoryview]
 
 _TLS = b"\x16\x03"  # how a greeting in TLS begins
+_JOINED_BYTES_MAX = 16 * 1024  # the mean of pieces that are better joined
 
 
 class Do(NamedTuple):
@@ -228,10 +229,22 @@ class Conversation:
         for number in list(self._lasting):
             self._forget(number)
 
-    def take_out(self) -> Pieces:
-        """What is to be sent, for its sender."""
-        out, self.out, self.unsent = self.out, [], 0
-        return out
+    def take_out(self, bytes_max: int | None = None) -> Pieces:
+        """What is to be sent, for its sender; the first bytes of it, if that is more than he wants to have at once."""
+        if bytes_max is None or self.unsent <= bytes_max:
+            out, self.out, self.unsent = self.out, [], 0
+            return out
+        self.unsent -= bytes_max
+        for number, piece in enumerate(self.out):
+            if bytes_max < len(piece):
+                out, self.out = self.out[:number], self.out[number:]
+                if bytes_max:
+                    whole = memoryview(piece)
+                    out.append(whole[:bytes_max])
+                    self.out[0] = whole[bytes_max:]
+                return out
+            bytes_max -= len(piece)
+        raise AssertionError("fewer bytes are there than were counted")
 
     def _relieve(self) -> Iterator[Effect]:
         if (
@@ -253,12 +266,16 @@ class Conversation:
     def _write(self, kind: Kind, number: int, seen: int, answer: Answer, body: Pieces | None = None) -> None:
         if self._dropped:
             return
-        raw: bytes | memoryview = b""
-        if body:
-            raw = body[0] if len(body) == 1 else b"".join(body)
-        self._gather(frames.encode(kind, number, seen, messages.encode(answer), raw))
+        self._gather(frames.encode(kind, number, seen, messages.encode(answer), *_in_few(body or [])))
 
     def _drop(self, reason: str) -> Iterator[Effect]:
         self._write(Kind.ERROR, 0, 0, fault_of(InvalidArgument(f"the connection is closed: {reason}")))
         self._dropped = True
         yield Drop(reason)
+
+
+def _in_few(pieces: Pieces) -> Pieces:
+    """Small pieces are joined, which costs less than to send each; large ones are not, which would cost more."""
+    if len(pieces) < 2 or sum(map(len, pieces)) > _JOINED_BYTES_MAX * len(pieces):
+        return pieces
+    return [b"".join(pieces)]

@@ -45,7 +45,7 @@ def serve_http(
     ready: Callable[[str], None],
     tls: tuple[str, str] | None = None,
 ) -> None:
-    """Until a signal ends it. `ready` is told the URL, once it is listened on."""
+    """Until a signal ends it. `ready` is told the URL, once whoever asks is answered and a signal ends it in peace."""
     host, port = address
     listening = _listening(host, port, secure=tls is not None)
     scheme, shown = ("http", host) if tls is None else ("https", host)
@@ -62,12 +62,20 @@ def serve_http(
         timeout_graceful_shutdown=round(limits.MCP_SHUTDOWN_S),
         lifespan="on",
     )
-    ready(f"{url}/mcp")
-    _Server(config).run(sockets=[listening])
+    _Server(config, lambda: ready(f"{url}/mcp")).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Ends in peace at a signal, so that what it served is closed; uvicorn's own sends itself the signal again."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -71,15 +71,16 @@ class Frame(NamedTuple):
     body: Body
 
 
-def encode(kind: Kind, number: int, seen: int, head: bytes, body: bytes | memoryview = b"") -> list[bytes | memoryview]:
-    """A frame as pieces to be written one after the other. The body is not copied."""
-    length = len(head) + len(body)
+def encode(kind: Kind, number: int, seen: int, head: bytes, *body: bytes | memoryview) -> list[bytes | memoryview]:
+    """A frame as pieces to be written one after the other. The body may come in pieces; none is copied."""
+    pieces = [piece for piece in body if piece]
+    length = len(head) + sum(map(len, pieces))
     crc = crc32c(_COVERED.pack(length, len(head), kind, 0, 0, number, seen))
     crc = crc32c(head, crc)
-    if body:
-        crc = crc32c(body, crc)
+    for piece in pieces:
+        crc = crc32c(piece, crc)
     header = _HEADER.pack(length, len(head), crc, kind, 0, 0, number, seen)
-    return [header + head, body] if body else [header + head]
+    return [header + head, *pieces]
 
 
 class Parser:

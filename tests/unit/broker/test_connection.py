@@ -1,0 +1,146 @@
+"""What a connection sends, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from braidlog import limits
+from braidlog.broker.connection import Connection
+from braidlog.broker.server import Server
+from braidlog.broker.service import Caller, Reply, Service
+from braidlog.wire import frames
+from braidlog.wire import messages as m
+from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Parser
+
+LARGE = bytes(range(256)) * 4096  # a MiB, four of which are an answer
+
+
+class Library(Service):
+    """Has four MiB for everybody who reads, and a number for everybody else."""
+
+    role = "serve"
+    objects = None
+    seen = 1
+
+    def handle(self, caller: Caller, request: m.Request, body: Body, reply: Reply) -> None:
+        del caller, body
+        if isinstance(request, m.Read):
+            reply(m.Parts([m.Part(0, 1, 4 * len(LARGE), True, True)], 1, 1), [LARGE] * 4)
+        else:
+            reply(m.Number(7), None)
+
+
+class Line(asyncio.Transport):
+    """Keeps what is sent, in the order in which it is over all lines."""
+
+    def __init__(self, name: str, order: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.sent: list[bytes | memoryview] = []
+        self._name = name
+        self._order = order
+        self._pair = socket.socketpair()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._pair[0] if name == "socket" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        del high, low
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        for end in self._pair:
+            end.close()
+
+    def writelines(self, pieces: Any) -> None:
+        pieces = list(pieces)
+        self.sent += pieces
+        self._order.append((self._name, sum(map(len, pieces))))
+
+    def heard(self) -> list[Frame]:
+        data = b"".join(self.sent)
+        assert PREFACE.startswith(data[: len(PREFACE)])
+        return list(Parser().feed(data[len(PREFACE) :]))
+
+
+class Peer:
+    def __init__(self, server: Server, name: str, order: list[tuple[str, int]]) -> None:
+        self.line = Line(name, order)
+        self.connection = Connection(server)
+        self.connection.connection_made(self.line)
+        self.say(m.Hello(name.encode().ljust(limits.CLIENT_ID_BYTES)), 0, PREFACE)
+
+    def say(self, request: m.Request, number: int, before: bytes = b"") -> None:
+        data = before + b"".join(frames.encode(Kind.REQUEST, number, 0, m.encode(request)))
+        room = self.connection.get_buffer(-1)
+        room[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    def answer(self, number: int) -> Frame | None:
+        return next((frame for frame in self.line.heard() if frame.number == number), None)
+
+
+def played(story: Callable[[Server, list[tuple[str, int]]], Any]) -> None:
+    async def play() -> None:
+        server = Server(Library(), "library")
+        try:
+            await asyncio.wait_for(story(server, []), 10)
+        finally:
+            for connection in list(server.connections):
+                connection.connection_lost(None)
+            await server.close(0)
+
+    asyncio.run(play())
+
+
+def test_who_asks_for_little_is_answered_amid_a_large_answer() -> None:
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        reader, asker = Peer(server, "reader", order), Peer(server, "asker", order)
+        await asyncio.sleep(0)
+        del order[:]
+        reader.say(m.Read(1, 0, 1, 1 << 30), 1)
+        asker.say(m.Tail(1), 1)
+        while reader.answer(1) is None:
+            await asyncio.sleep(0)
+        assert max(count for _, count in order) <= limits.SEND_BYTES
+        assert [name for name, _ in order].index("asker") <= 1
+        told = reader.answer(1)
+        assert told is not None
+        assert told.body.data == LARGE * 4
+        reader.line.close()
+        asker.line.close()
+
+    played(story)
+
+
+def test_a_large_answer_is_sent_from_where_it_is() -> None:
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        reader = Peer(server, "reader", order)
+        reader.say(m.Read(1, 0, 1, 1 << 30), 1)
+        while reader.answer(1) is None:
+            await asyncio.sleep(0)
+        mine = [piece for piece in reader.line.sent if isinstance(piece, memoryview)]
+        assert sum(map(len, mine)) == 4 * len(LARGE)
+        assert all(piece.obj is LARGE for piece in mine)
+        reader.line.close()
+
+    played(story)
+
+
+def test_whoever_is_dropped_is_sent_all_that_was_said() -> None:
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        reader = Peer(server, "reader", order)
+        reader.say(m.Read(1, 0, 1, 1 << 30), 1)
+        reader.connection.drop("the server is shutting down")
+        assert reader.answer(1) is not None
+
+    played(story)
