@@ -23,13 +23,13 @@ def main() -> None:
 
 
 def _results(kept: list[dict[str, Any]]) -> str:
-    """The machine, the verdicts, and the single numbers."""
-    machine = kept[0]["machine"]
+    """The machines, the verdicts, and the single numbers."""
     loads = [figure["load"][0] for figure in kept]
     lines = [
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_mib'] // 1024} GiB of memory, "
-        f"{machine['kernel']}, {machine['file_system']}, {machine['python']}, pyarrow {machine['pyarrow']}. "
-        f"Load average at the end of each figure, all processes together: {min(loads):.1f} to {max(loads):.1f}.",
+        "Each figure is of one virtual machine, but not all are of the same. Load average at the end of each, all "
+        f"processes together: {min(loads):.1f} to {max(loads):.1f}.",
+        "",
+        *(f"- {machine}: {', '.join(names)}" for machine, names in _by_machine(kept).items()),
         "",
         "| figure | target | wanted | measured | |",
         "| --- | --- | --- | --- | --- |",
@@ -47,6 +47,19 @@ def _results(kept: list[dict[str, Any]]) -> str:
         f"| {figure['name']} | {name} | {value:,.3g} |" for figure in kept for name, value in figure["numbers"].items()
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_machine(kept: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The figures that each machine was taken for, in their order."""
+    found: dict[str, list[str]] = {}
+    for figure in kept:
+        machine = figure["machine"]
+        described = (
+            f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_mib'] // 1024} GiB of memory, "
+            f"{machine['kernel']}, {machine['file_system']}, {machine['python']}, pyarrow {machine['pyarrow']}"
+        )
+        found.setdefault(described, []).append(figure["name"])
+    return found
 
 
 if __name__ == "__main__":
