@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from braidlog import limits
 from braidlog.errors import InvalidArgument
+from braidlog.wording import instead
 
 PREFIX: Final = "BRAIDLOG_"
 FILE_VARIABLE: Final = "BRAIDLOG_CONFIG"
@@ -29,6 +30,7 @@ URL_VARIABLE: Final = "BRAIDLOG_URL"
 PORT: Final = 7411  # where clients look for a service, unless they are told otherwise
 METADATA_PORT: Final = 7410
 
+_ELSEWHERE: Final = ("OWNER", "POLICY", "MODEL")  # variables that no role reads: clients, `braid mcp` and agents do
 _DEFAULT: Final = "default"
 _ON: Final = {"1", "true", "yes", "on"}
 _OFF: Final = {"0", "false", "no", "off"}
@@ -301,9 +303,9 @@ ROLES: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
         _OBJECTS,
         Setting("etcd_prefix", "What its keys in etcd begin with.", default="/braidlog"),
-        Setting("etcd_ca", "A file of the authorities that vouch for etcd.", Place()),
-        Setting("etcd_cert", "A file of this process's certificate for etcd.", Place()),
-        Setting("etcd_key", "A file of the key that belongs to it.", Place()),
+        Setting("etcd_ca", "A file of the authorities that vouch for etcd.", File()),
+        Setting("etcd_cert", "A file of this process's certificate for etcd.", File()),
+        Setting("etcd_key", "A file of the key that belongs to it.", File()),
         Setting("etcd_user", "Who this process is to etcd.", secret=True),
         Setting("etcd_password", "Its password.", secret=True),
         Setting("etcd_lease_s", "How long a leader may be silent.", Seconds(1, 60), limits.ETCD_LEASE_S),
@@ -428,6 +430,13 @@ class Settings:
         return found
 
 
+def refuse_password(url: str) -> None:
+    """InvalidArgument for a URL that says who asks, without telling it."""
+    scheme, _, rest = url.partition("://")
+    if "@" in (rest.partition("/")[0] if scheme == "file" else rest):  # a path may have one, and a password a slash
+        raise InvalidArgument(f"{scheme}://: a URL takes no user or password: give a token (BRAIDLOG_TOKEN_FILE)")
+
+
 Given = Mapping[str, str | Sequence[str] | bool | None]
 
 
@@ -464,7 +473,7 @@ def resolve(
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none. No error: whatever runs processes may set some for itself."""
     known = {setting.environment for settings in ROLES.values() for setting in settings}
-    known |= {FILE_VARIABLE, URL_VARIABLE, PREFIX + "OWNER"}
+    known |= {FILE_VARIABLE, URL_VARIABLE, *(PREFIX + name for name in _ELSEWHERE)}
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
 
 
@@ -504,7 +513,7 @@ def _read(file: str, roles: Mapping[str, Iterable[Setting]]) -> dict[str, dict[s
         values = tables[role] = {}
         for key, value in table.items():
             if key not in known:
-                raise InvalidArgument(f"{file}: {key} is no setting of [{role}]: there are {', '.join(known)}")
+                raise InvalidArgument(f"{file}: {key} is no setting of [{role}]: {instead(key, known)}")
             try:
                 values[key] = known[key].kind.of_toml(value, path.absolute().parent)
             except ValueError as error:

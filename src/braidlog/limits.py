@@ -213,6 +213,7 @@ PING_S: Final = 1.5  # of silence, before a server that owes an answer is asked 
 SILENCE_S: Final = 5.0  # after which it is given up, and another one asked
 RECONNECT_S: Final = 0.02  # before the second attempt to connect; it doubles from there
 RECONNECT_MAX_S: Final = 1.0
+RECONNECT_TOLD_S: Final = 10.0  # how often what fails in the same way again and again is told
 LINGER_BYTES_MAX: Final = 512 * KIB  # of submitted records that travel together
 LINGER_RECORDS_MAX: Final = 65_536  # the same in records, for those without bytes
 LINGER_BATCHES_UNDER_WAY: Final = 4  # of one log, before what is submitted without a linger waits to be gathered

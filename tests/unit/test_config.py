@@ -78,7 +78,8 @@ def test_a_path_in_the_file_begins_where_the_file_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[serve]\nlistn = 1\n", "listn"),
+        ("[serve]\nlistn = 1\n", "listn is no setting of [serve]: did you mean 'listen'?"),
+        ("[serve]\nzzz = 1\n", "zzz is no setting of [serve]: there are at, listen, "),
         ("[broker]\nat = 'x'\n", "at is no setting of [broker]"),
         ("[sever]\n", "sever"),
         ("at = 'x'\n", "at"),
@@ -177,6 +178,12 @@ def test_variables_that_are_no_settings_are_told_and_no_error() -> None:
     environment = {"BRAIDLOG_LISTN": "x", "BRAIDLOG_SERVICE_HOST": "10.0.0.1", "BRAIDLOG_URL": "x", "OTHER": "y"}
     assert config.unknown_variables(environment) == ["BRAIDLOG_LISTN", "BRAIDLOG_SERVICE_HOST"]
     assert resolve("serve", {}, environment).text("at") == "x"
+
+
+def test_variables_that_others_read_are_none_of_those() -> None:
+    """`braid mcp`, `braid review`, the agents and every client have theirs, and may run on the same machine."""
+    environment = {f"BRAIDLOG_{name}": "x" for name in ("OWNER", "POLICY", "MODEL", "CONFIG", "TOKEN")}
+    assert config.unknown_variables(environment) == []
 
 
 def test_every_setting_is_in_the_reference() -> None:

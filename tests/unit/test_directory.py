@@ -49,7 +49,7 @@ def test_somebody_elses_folder_is_left_alone() -> None:
 
 
 def test_a_newer_format_is_named() -> None:
-    with pytest.raises(InvalidArgument, match="format 4 and this braidlog reads format 3: upgrade"):
+    with pytest.raises(InvalidArgument, match="format 4 and this braidlog reads formats 1 to 3: upgrade"):
         read_format(MemoryFiles({"FORMAT": b"braidlog 4\nwhatever it says"}))
 
 

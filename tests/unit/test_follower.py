@@ -58,6 +58,9 @@ class Scripted:
     def wait(self, stop: threading.Event) -> bool:
         return stop.wait()  # whoever tests polls
 
+    def unwritten(self) -> bool:
+        return False
+
     def silent_s(self) -> float:
         return 0.0
 

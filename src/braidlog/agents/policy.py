@@ -14,7 +14,6 @@ person. Nothing is ever promoted into a system log, whatever the file says.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -28,14 +27,13 @@ from msgspec import Struct, structs
 from braidlog import limits
 from braidlog.agents.names import is_system
 from braidlog.errors import InvalidArgument
+from braidlog.wording import byte_count, instead
 
 Promotion = Literal["auto", "review", "never"]
 OnFailure = Literal["keep", "squash"]
 
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|)")
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE: Final = re.compile(r"([0-9]{1,15}) ?(KiB|MiB|GiB|)")
-_BYTES: Final = {"": 1, "KiB": limits.KIB, "MiB": limits.MIB, "GiB": 1024 * limits.MIB}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -128,9 +126,7 @@ def _known(where: str, table: Any, names: Iterable[str]) -> None:
     allowed = list(names)
     for name in table:
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(allowed)}"
-            raise InvalidArgument(f"{where}{': ' if where else ''}{name!r} is not known: {meant}")
+            raise InvalidArgument(f"{where}{': ' if where else ''}{name!r} is not known: {instead(name, allowed)}")
 
 
 def _rule(where: str, table: Any, base: Rule, *, pattern: bool) -> Rule:
@@ -170,10 +166,7 @@ def _seconds(value: object) -> float:
 
 
 def _size(value: object) -> int:
-    match = _SIZE.fullmatch(str(value)) if isinstance(value, str | int) else None
-    if match is None or isinstance(value, bool):
-        raise ValueError("write 1000, '64KiB', '16MiB' or '1GiB'")
-    return int(match[1]) * _BYTES[match[2]]
+    return byte_count(str(value) if isinstance(value, str | int) else "")
 
 
 def _count(value: object) -> int:

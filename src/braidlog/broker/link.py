@@ -57,6 +57,7 @@ class MetadataLink:
         self._tried = 0  # addresses, since the last that was what was wanted
         self._found = False
         self._hurried = asyncio.Event()
+        self._warned: dict[str, tuple[str, float]] = {}  # by address: what was told last, and when
         self._calls.on_greeted = self._greeted
         self.on_connected: Callable[[Welcome], None] = lambda _: None  # what it asks for goes before all that waited
         self.on_lost: Callable[[], None] = lambda: None
@@ -124,11 +125,12 @@ class MetadataLink:
                 await self._ended.wait()
                 if self._found:
                     pause, self._tried, self._found = limits.RECONNECT_S, 0, False
+                    self._warned.clear()
                 if self._refused:
                     pause = limits.RECONNECT_MAX_S
             except (OSError, TimeoutError) as error:
                 why = tls.explained(error, f"{self.host}:{self.port}")
-                _log.warning("metadata at %s:%d cannot be reached: %s", self.host, self.port, why)
+                self._warn(f"metadata at {self.host}:{self.port} cannot be reached: {why}")
                 if isinstance(why, BraidError):
                     self.on_refused(why)
             self._addresses.rotate(-1)
@@ -141,6 +143,15 @@ class MetadataLink:
                         pause = limits.RECONNECT_S
                 self._hurried.clear()
                 pause = min(2 * pause, limits.RECONNECT_MAX_S)
+
+    def _warn(self, told: str) -> None:
+        """The same of an address is told now and then, and not at each attempt."""
+        now = self._loop.time()
+        where = f"{self.host}:{self.port}"
+        before, when = self._warned.get(where, ("", 0.0))
+        if told != before or now - when >= limits.RECONNECT_TOLD_S:
+            self._warned[where] = (told, now)
+            _log.warning("%s", told)
 
     async def _tick(self) -> None:
         while True:

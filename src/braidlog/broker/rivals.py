@@ -182,6 +182,10 @@ class EtcdSource:
         assert begun.last_sequence == after  # it goes on behind its own snapshot
         return _Followed(begun)
 
+    def unwritten(self) -> bool:
+        """Whoever leads may be anywhere."""
+        return False
+
 
 class _Lent:
     """A store that whoever is done with it leaves open: others have it, too."""
@@ -222,7 +226,10 @@ def cluster_id(client: EtcdClient, prefix: str) -> str:
     """What tells this cluster from others: drawn once, by whoever comes first."""
     key = f"{prefix}/id".encode()
     for _ in range(limits.ETCD_ID_ATTEMPTS):
-        [found] = client.read(key).kvs
+        try:
+            [found] = client.read(key).kvs
+        except Unavailable as error:
+            raise Unavailable(f"{error}; start it, or mend --etcd") from error
         if found is not None:
             return found.value.decode("ascii", "replace")
         new = secrets.token_hex(16).encode()

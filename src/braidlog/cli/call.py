@@ -1,8 +1,8 @@
 """One call of `braid`: which place it works on, in which form it answers, and how verbs open that place.
 
-`--at` and `--json` may stand before or after the verb. Verbs that only read open a directory read-only, so that they
-work next to a writer; verbs that write never create a directory by the way, except those whose purpose it is. At a
-service, `braid://host:port`, all of them are its clients.
+`--at`, `--json` and what a client shows to a service may stand before or after the verb. Verbs that only read open a
+directory read-only, so that they work next to a writer; verbs that write never create a directory by the way, except
+those whose purpose it is. At a service, `braid://host:port`, all of them are its clients.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from braidlog.config import URL_VARIABLE
+from braidlog.config import URL_VARIABLE, refuse_password
 from braidlog.errors import BraidError, NotFound
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Call:
         url = self.url if self.url is not None else os.environ.get(URL_VARIABLE)
         if not url:
             raise click.UsageError(f"which logs? Give --at URL, or set {URL_VARIABLE}. A URL is {PLACES}.")
+        if "://" in url:
+            refuse_password(url)  # here, before anything tells the URL
         return url
 
     def folder(self) -> Path | None:
@@ -79,6 +81,19 @@ class Call:
             self._existing_folder()
         return self._open()
 
+    def is_new(self) -> bool:
+        """Whether the URL names a directory that there is not yet, or an empty one."""
+        folder = self.folder()
+        return folder is not None and _holds_nothing(folder)
+
+    def check_clients(self) -> None:
+        """UsageError if what only a service looks at was given for something else."""
+        if not self.served and (self.token_file is not None or self.tls_ca is not None):
+            raise click.UsageError(
+                "--token-file and --tls-ca are for services, braid:// and braids://: a directory asks nobody who they "
+                "are, so leave them out"
+            )
+
     def check_place(self) -> None:
         """NotFound if the URL names a directory that holds no logs: only verbs whose purpose it is create one."""
         self._existing_folder()
@@ -99,15 +114,21 @@ class Call:
         import braidlog
 
         url = self.require_url()
+        self.check_clients()
         if not self.served:
             return braidlog.open(url)
         return braidlog.open(url, tls_ca=self.tls_ca, token_file=self.token_file)
 
     def _existing_folder(self) -> Path | None:
+        self.check_clients()
         folder = self.folder()
-        if folder is not None and not (folder.is_dir() and os.listdir(folder)):
+        if folder is not None and _holds_nothing(folder):
             raise NotFound(f"there are no logs at {folder}: check the path, or `braid create` one there")
         return folder
+
+
+def _holds_nothing(folder: Path) -> bool:
+    return not (folder.is_dir() and os.listdir(folder))
 
 
 pass_call = click.make_pass_decorator(Call, ensure=True)
@@ -116,9 +137,13 @@ pass_call = click.make_pass_decorator(Call, ensure=True)
 class Verb(click.Command):
     """A verb of `braid`, with the options that all verbs share."""
 
+    client: ClassVar[bool] = True  # of services, and not one itself
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += shared_options()
+        own = {parameter.name for parameter in self.params}
+        common = [*shared_options(), *(client_options() if self.client else ())]
+        self.params += [option for option in common if option.name not in own]
 
 
 class VerbGroup(click.Group):
@@ -126,7 +151,7 @@ class VerbGroup(click.Group):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += shared_options()
+        self.params += [*shared_options(), *client_options()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -156,7 +181,7 @@ def shared_options() -> list[click.Parameter]:
 
 
 def client_options() -> list[click.Parameter]:
-    """For the command alone: how its verbs speak with a service."""
+    """How verbs speak with a service: for the command, and for each verb that is a client."""
     return [
         click.Option(
             ["--tls-ca"],
@@ -176,11 +201,13 @@ def client_options() -> list[click.Parameter]:
 
 
 def _set_tls_ca(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    context.ensure_object(Call).tls_ca = value
+    if value is not None:
+        context.ensure_object(Call).tls_ca = value
 
 
 def _set_token_file(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    context.ensure_object(Call).token_file = value
+    if value is not None:
+        context.ensure_object(Call).token_file = value
 
 
 def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from braidlog import errors
 from braidlog.cli import exit_codes
@@ -29,6 +30,19 @@ _HINTS: dict[type[BraidError], str] = {
     errors.Trimmed: "`braid info LOG` shows where it starts",
     errors.OutOfRange: "`braid info LOG` shows where it ends",
 }
+
+# For what the library says in words of Python, and for what its kind of error alone does not tell. The first that fits.
+_HINTS_BY_WORDS: tuple[tuple[str, str], ...] = (
+    ("`consumers()` lists", "`braid consumers LOG` shows those it has"),
+    ("there is no directory", "--at URL, or BRAIDLOG_URL, says which directory; `braid create NAME` makes one there"),
+    ("use drop()", "`braid drop LOG` deletes a root"),
+    ("use squash()", "`braid squash FORK` deletes a fork"),
+    ("drop with cascade=True", "`braid drop LOG --cascade` deletes its forks too"),
+    ("forget_consumer()", "`braid consumers LOG --forget NAME` forgets one"),
+    ("give token= or token_file", "--token-file FILE gives the token, or BRAIDLOG_TOKEN_FILE names its file"),
+    ("`logs()` lists", "`braid ls` shows the logs there are, `braid create NAME` makes one"),
+    ("open it with log()", "`braid info LOG` shows it, `braid ls` the names that are taken"),
+)
 
 
 class PipeClosed(Exception):
@@ -50,7 +64,10 @@ def conclude(call: Call, carry_out: Callable[[], object]) -> int:
         flush()
         return status if isinstance(status, int) else exit_codes.OK
     except BraidError as error:
-        return _tell(call, error, str(error), exit_codes.code_of(error), _HINTS.get(type(error), ""))
+        return _tell(call, error, str(error), exit_codes.code_of(error), _hint(error))
+    except NoArgsIsHelpError as error:
+        say(error.format_message())
+        return exit_codes.USAGE
     except click.UsageError as error:
         if not call.json and error.ctx is not None:
             say(error.ctx.get_usage())
@@ -68,6 +85,12 @@ def conclude(call: Call, carry_out: Callable[[], object]) -> int:
         return exit_codes.OK
     except OSError as error:
         return _tell(call, error, f"the system refuses: {error}", exit_codes.FAILED, "")
+
+
+def _hint(error: BraidError) -> str:
+    message = str(error)
+    by_words = (hint for words, hint in _HINTS_BY_WORDS if words in message)
+    return next(by_words, _HINTS.get(type(error), ""))
 
 
 def _tell(call: Call, error: BaseException, message: str, code: int, hint: str) -> int:

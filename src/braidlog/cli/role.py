@@ -19,6 +19,8 @@ from braidlog.config import Setting, Settings
 class Role(Verb):
     """A verb named like a role of `config.ROLES`. Its function gets the call and what the command line gives."""
 
+    client = False  # what it shows to whom is among its settings
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         assert self.name is not None
@@ -28,6 +30,10 @@ class Role(Verb):
 
 def settings_of(call: Call, role: str, given: dict[str, Any]) -> Settings | None:
     """What is set; None if that was all there was to do, and was shown."""
+    if call.token_file is not None or call.tls_ca is not None:
+        raise click.UsageError(
+            f"--token-file and --tls-ca before the verb are for clients: `braid {role} --help` shows its settings"
+        )
     file = given.pop("config_file") or os.environ.get(config.FILE_VARIABLE) or None
     shown = given.pop("show_config")
     found = config.resolve(role, given | {"at": call.url}, os.environ, file)
@@ -57,7 +63,7 @@ def _option_of(setting: Setting) -> click.Option | None:
     shown = "" if setting.default is None or kind.flag else f" [default: {kind.toml(setting.default)}]"
     required = " [required]" if setting.required else ""
     return click.Option(
-        [f"{setting.option}/--no-{setting.name}" if kind.flag else setting.option, setting.name],
+        [f"{setting.option}/--no-{setting.option[2:]}" if kind.flag else setting.option, setting.name],
         help=f"{setting.help}{shown}{required}",
         default=None,
         is_flag=kind.flag,

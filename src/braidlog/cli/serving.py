@@ -15,7 +15,7 @@ from braidlog.broker import running
 from braidlog.broker.running import Listening, MakeService
 from braidlog.cli.call import Call
 from braidlog.cli.output import flush, say, write_json, write_line
-from braidlog.config import Address, Settings
+from braidlog.config import Address, Settings, refuse_password
 from braidlog.errors import InvalidArgument, Locked, Unavailable
 from braidlog.observe.logs import audit_to, configure_logging
 from braidlog.wire import tls
@@ -114,6 +114,7 @@ def _open(url: str, objects: str | None) -> Braid:
     from braidlog.client.opening import directory_of, write_directory
 
     if url.startswith(("braid://", "braids://")):
+        refuse_password(url)
         raise InvalidArgument(f"{url} is a service already: --at names the directory to serve, or memory://")
     where = directory_of(url)
     if where is None:

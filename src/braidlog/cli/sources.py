@@ -74,6 +74,19 @@ def _opened(source: Source) -> Iterator[BufferedIOBase]:
         yield file
 
 
+def check_readable(source: Source) -> None:
+    """Refused if a file cannot be opened. A pipe is left alone: who opens it twice loses what is in it."""
+    if source.path == STDIN:
+        return
+    try:
+        passing = not stat.S_ISREG(os.stat(source.path).st_mode)
+    except (OSError, ValueError):
+        passing = False  # opening it says what is the matter
+    if not passing:
+        with _opened(source):
+            pass
+
+
 def total_bytes(found: list[Source]) -> int | None:
     """How much there is to read, if all of it is in files."""
     total = 0

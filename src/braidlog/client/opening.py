@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from braidlog import limits
@@ -17,6 +19,7 @@ from braidlog.client.braid import Braid
 from braidlog.client.remote.credentials import credentials
 from braidlog.client.remote.opening import SCHEMES, connect, connect_groups, groups_of, secure, socket_of
 from braidlog.client.sharing import Share
+from braidlog.config import refuse_password
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.follower import DirectorySource, Follower
 from braidlog.embedded.upkeep import Keeper
@@ -27,6 +30,8 @@ from braidlog.metadata.directory import WriterLock
 from braidlog.metadata.home import DirectoryHome
 from braidlog.objects.files import Files, OsFiles
 from braidlog.objects.memory_files import MemoryFiles
+
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 _log = logging.getLogger("braidlog")
 
@@ -63,6 +68,7 @@ def open(
     patience = arguments.seconds("timeout", timeout)
     pause = arguments.seconds("linger", linger) or 0.0
     if isinstance(url_or_path, str) and url_or_path.startswith(SCHEMES):
+        refuse_password(url_or_path)  # before anything else is wrong with it, and may tell it
         if read_only:
             raise InvalidArgument("read_only is for directories: a service says itself who may do what")
         if objects is not None:
@@ -214,15 +220,21 @@ def directory_of(url_or_path: str | os.PathLike[str]) -> Path | None:
     try:
         os.fsencode(text)
         path = Path(text).expanduser().absolute()
-        occupied = path.exists() and not path.is_dir()
+        there = path.exists()
+        occupied = there and not path.is_dir()
     except (OSError, RuntimeError, UnicodeEncodeError) as error:  # a name too long, or the home of nobody known
         raise InvalidArgument(f"{text[:200]!r} is not a path: {error}") from error
     if occupied:
         raise InvalidArgument(f"{path} is not a directory: braidlog keeps its logs in a directory of its own")
+    if not there and isinstance(url_or_path, str) and _HOST_AND_PORT.fullmatch(text):
+        raise InvalidArgument(
+            f"there are no logs at {text!r}: for a service write braid://{text}, for a new directory ./{text}"
+        )
     return path
 
 
 def _from_url(url: str) -> Path | None:
+    refuse_password(url)
     try:
         parts = urlsplit(url)
     except ValueError as error:

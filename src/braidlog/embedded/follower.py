@@ -21,10 +21,12 @@ from braidlog.forest import commands as c
 from braidlog.metadata import directory, object_place, snapshots
 from braidlog.metadata.log_follower import LogFollower, Superseded
 from braidlog.objects.batch import Batch
-from braidlog.objects.files import Files
+from braidlog.objects.files import Files, OsFiles
 from braidlog.objects.store import Store
 
 _REFUSAL = "this braid is open read-only: open it without read_only=True to change anything"
+
+_FROM_A_COPY = "files of the command log or its snapshots are gone; restore the directory from a copy"
 
 
 class Following(Protocol):
@@ -60,6 +62,9 @@ class Source(Protocol):
     def follow(self, after: int) -> Following:
         """The command log behind that frame."""
 
+    def unwritten(self) -> bool:
+        """Whether it is sure that nobody writes it now."""
+
 
 class DirectorySource:
     """A braidlog directory."""
@@ -75,6 +80,9 @@ class DirectorySource:
 
     def follow(self, after: int) -> Following:
         return _PolledLog(LogFollower(self._files, after))
+
+    def unwritten(self) -> bool:
+        return isinstance(self._files, OsFiles) and not directory.is_held(self._files.root)
 
 
 class _PolledLog:
@@ -157,6 +165,7 @@ class Follower(Replica):
 
     def _begin_again(self) -> None:
         """From the newest snapshot, aside: what was shown once is shown until the new state has come as far."""
+        unwritten = False
         for _ in range(limits.OBJECT_GONE_RETRIES):
             after, forest, payloads = load_snapshot(self._source.latest())
             self._follower.close()
@@ -165,7 +174,10 @@ class Follower(Replica):
             try:
                 for sequence, payload in self._follower.poll():
                     absorb_frame(self._fresh, sequence, payload)
-            except Superseded:  # the writer was faster than we were
+            except Superseded as gone:  # the writer was faster than we were, if there is one
+                if unwritten and self._source.unwritten():
+                    raise Corrupt(f"{gone}, and nobody is writing who could have dropped it: {_FROM_A_COPY}") from None
+                unwritten = self._source.unwritten()
                 continue
             self._show_fresh()
             return

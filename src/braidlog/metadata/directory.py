@@ -123,7 +123,8 @@ def _read_format(files: Files) -> tuple[int, str] | None:
     version = re.match(rb"braidlog (\d{1,9})\n", text)
     if version and not _OLDEST <= int(version[1]) <= VERSION:
         raise InvalidArgument(
-            f"the directory has format {int(version[1])} and this braidlog reads format {VERSION}: upgrade braidlog"
+            f"the directory has format {int(version[1])} and this braidlog reads formats {_OLDEST} to {VERSION}: "
+            "upgrade braidlog"
         )
     if not match:
         raise Corrupt(f"{FORMAT}: {text[:64]!r} is not what braidlog writes there; restore the file from a copy")
@@ -170,6 +171,23 @@ class WriterLock:
     def _disown(self) -> None:
         fd, self._fd = self._fd, -1
         os.close(fd)
+
+
+def is_held(root: Path) -> bool:
+    """Whether some process has the lock. For whoever only reads: it is taken for a moment, shared with other readers,
+    and a writer that comes in just then finds it locked; so only where something is wrong already."""
+    with storage(f"look at {root / LOCK}"):
+        try:
+            fd = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+    return False
 
 
 def _holder(fd: int) -> tuple[int | None, bool]:

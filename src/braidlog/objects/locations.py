@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3", "gs", "az")
 
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}")  # some old ones, and those of gs, are longer than 63
 _SECRET: Final = re.compile(r"secret|password|token|credential|signature|sas|(^|_)key|access|auth", re.IGNORECASE)
 _WHO: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of the machine",
@@ -93,6 +94,10 @@ def parse(url: str) -> Location:
         raise InvalidArgument(f"{_shown(url)}: an option stands there twice")
     if parts.fragment:
         raise InvalidArgument(f"{_shown(url)}: the URL of a store has no fragment")
+    if _WORD.fullmatch(parts.netloc) and not _BUCKET.fullmatch(parts.netloc):
+        raise InvalidArgument(
+            f"{_shown(url)}: {parts.netloc[:80]!r} has {len(parts.netloc)} characters: a bucket has 3 to 63 characters"
+        )
     if not _BUCKET.fullmatch(parts.netloc):
         raise InvalidArgument(f"{_shown(url)}: {parts.netloc!r} is no bucket: write {scheme}://bucket/prefix")
     prefix = unquote(parts.path).strip("/")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 
 import pytest
 
@@ -52,3 +54,41 @@ def test_one_that_says_nothing_any_more_is_given_up_and_the_next_is_asked_again(
             server.close()
 
     assert asyncio.run(play()) == m.Number(7)
+
+
+def test_one_that_cannot_be_reached_is_told_of_once_and_now_and_then_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at each attempt: there are many in a second."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = nobody.getsockname()[:2]
+    monkeypatch.setattr(limits, "RECONNECT_MAX_S", limits.RECONNECT_S)
+    attempts = 0
+
+    async def play(enough: int) -> list[str]:
+        nonlocal attempts
+        attempts = 0
+        caplog.clear()
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection
+
+        async def counted(*args: object, **named: object) -> object:
+            nonlocal attempts
+            attempts += 1
+            if attempts == enough:
+                done.set()
+            return await connect(*args, **named)  # type: ignore[arg-type]
+
+        done = asyncio.Event()
+        monkeypatch.setattr(loop, "create_connection", counted)
+        link = MetadataLink([address], b"8 bytes.", "tests")
+        try:
+            await asyncio.wait_for(done.wait(), DEADLINE_S)
+        finally:
+            link.close()
+        return [record.message for record in caplog.records if "cannot be reached" in record.message]
+
+    with caplog.at_level(logging.WARNING, "braidlog.broker"):
+        assert len(asyncio.run(play(10))) == 1
+        monkeypatch.setattr(limits, "RECONNECT_TOLD_S", 0.0)
+        assert len(asyncio.run(play(10))) >= 9

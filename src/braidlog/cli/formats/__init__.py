@@ -34,11 +34,19 @@ _BY_EXTENSION: Final = {
 
 
 class Columns(NamedTuple):
-    """Which columns of a table hold what. Without a value column the value is the whole row as a JSON object."""
+    """Which columns of a table hold what. Without a value column the value is the whole row as a JSON object.
+
+    `unit_us` is how many microseconds a time that is a number counts in."""
 
     value: str | None = None
     key: str | None = None
     timestamp: str | None = None
+    unit_us: int = 1
+
+    @property
+    def named(self) -> list[str]:
+        """All columns that have to be there."""
+        return [column for column in (self.value, self.key, self.timestamp) if column is not None]
 
 
 Items: TypeAlias = Sequence[bytes | Record]  # all of one kind

@@ -68,12 +68,12 @@ def row_json(row: object) -> bytes:
     return msgspec.json.encode(row, enc_hook=str)
 
 
-def cell_timestamp(cell: object) -> int:
-    """Microseconds since 1970 from a time, ISO 8601 or such a number; ValueError for anything else."""
+def cell_timestamp(cell: object, unit_us: int = 1) -> int:
+    """Microseconds since 1970 from a time, ISO 8601 or a number of units since then; ValueError for anything else."""
     if isinstance(cell, datetime):
         return moment_of(cell.isoformat())
     if isinstance(cell, str) or (isinstance(cell, int) and not isinstance(cell, bool)):
-        return moment_of(str(cell))
+        return moment_of(str(cell), unit_us)
     raise ValueError(f"{cell!r:.80} is not a time: give ISO 8601, or microseconds since 1970")
 
 

@@ -78,14 +78,14 @@ def _header(fields: list[str], name: str, columns: Columns) -> list[str]:
 
 def _check_columns(columns: Columns, names: Iterable[str], name: str) -> None:
     there = list(names)
-    for column in columns:
-        if column is not None and column not in there:
+    for column in columns.named:
+        if column not in there:
             raise BadInput(name, "its columns", 0, f"there is no {column!r}, but {', '.join(map(repr, there))[:200]}")
 
 
 def _item(row: dict[str, object], columns: Columns, name: str, what: str, number: int) -> bytes | Record:
     try:
-        if columns == Columns():
+        if not columns.named:
             return row_json(row)
         value = row if columns.value is None else row[columns.value]
         if value is None:
@@ -95,7 +95,7 @@ def _item(row: dict[str, object], columns: Columns, name: str, what: str, number
         return Record(
             cell_bytes(value),
             None if key is None else cell_bytes(key),
-            timestamp=now() if moment is None else cell_timestamp(moment),
+            timestamp=now() if moment is None else cell_timestamp(moment, columns.unit_us),
         )
     except (ValueError, OverflowError) as error:
         raise BadInput(name, what, number, str(error)) from error
@@ -147,7 +147,7 @@ def _seekable(file: BufferedIOBase) -> Iterator[BufferedIOBase]:
 def _rows(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, whole: BufferedIOBase, name: str, columns: Columns
 ) -> Chunks:
-    exported = columns == Columns() and FORMAT_KEY in (schema.metadata or {})
+    exported = not columns.named and FORMAT_KEY in (schema.metadata or {})
     if not exported:
         _check_columns(columns, schema.names, name)
     number = 1

@@ -23,7 +23,13 @@ def _since(text: str) -> datetime:
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment_of(text))
     except (ValueError, OverflowError):
+        pass
+    try:
         return datetime.now(UTC) - timedelta(seconds=duration(text))
+    except (click.BadParameter, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is not a time or a duration: write 2026-01-31T12:00:00Z, 1h or 2d"
+        ) from None
 
 
 @click.command(cls=Verb)

@@ -12,6 +12,7 @@ from braidlog.cli.call import Call, Verb, VerbGroup, pass_call
 from braidlog.cli.describing import moment_text
 from braidlog.cli.failures import Refused
 from braidlog.cli.output import Json, console, say, write_json, write_line
+from braidlog.cli.parameters import Whole
 
 if TYPE_CHECKING:
     from braidlog.testing.cluster import Cluster, Member
@@ -27,7 +28,7 @@ def cluster() -> None:
 @cluster.command(cls=Verb)
 @click.option(
     "--brokers",
-    type=click.IntRange(0, limits.CLUSTER_BROKERS_MAX),
+    type=Whole(0, limits.CLUSTER_BROKERS_MAX),
     default=limits.CLUSTER_BROKERS_DEFAULT,
     show_default=True,
     help="How many brokers; without any, the metadata process serves clients.",
@@ -39,7 +40,7 @@ def cluster() -> None:
 )
 @click.option(
     "--metadata",
-    type=click.IntRange(1, limits.CLUSTER_METADATA_PROCESSES_MAX),
+    type=Whole(1, limits.CLUSTER_METADATA_PROCESSES_MAX),
     help="How many metadata processes, an odd number: of several one leads, and they keep the logs in an etcd. "
     "[default: 1, or as the last time]",
 )

@@ -7,14 +7,19 @@ import click
 from braidlog.cli.call import Call, Verb, pass_call
 from braidlog.cli.describing import info_json
 from braidlog.cli.output import write_json, write_line
-from braidlog.cli.parameters import duration, pair
+from braidlog.cli.parameters import duration, pair, size
 
 
 @click.command(cls=Verb)
 @click.argument("name")
 @click.option("--label", "labels", type=pair, multiple=True, help="A label of the log; may be repeated.")
 @click.option("--max-age", type=duration, help="Forget records older than this.")
-@click.option("--max-bytes", type=click.IntRange(0), help="Forget the oldest records above so many bytes.")
+@click.option(
+    "--max-bytes",
+    type=size,
+    metavar="SIZE",
+    help="Forget the oldest records above so many bytes: 1000, 10MiB.",
+)
 @pass_call
 def create(
     call: Call, name: str, labels: tuple[tuple[str, str], ...], max_age: float | None, max_bytes: int | None

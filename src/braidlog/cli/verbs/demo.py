@@ -14,6 +14,7 @@ import msgspec
 
 from braidlog.cli.call import Call, Verb, pass_call
 from braidlog.cli.output import console, write_json
+from braidlog.cli.parameters import Whole
 
 if TYPE_CHECKING:
     from braidlog import Braid
@@ -33,9 +34,7 @@ _SEEDS: Final = 2**31
     help=f"How long to take, about; Spark may take longer. [default: {_SECONDS:g} on a terminal, "
     f"else {_SECONDS_UNWATCHED:g}]",
 )
-@click.option(
-    "--seed", type=click.IntRange(0, _SEEDS - 1), help="What is bought, and what goes wrong. [default: drawn]"
-)
+@click.option("--seed", type=Whole(0, _SEEDS - 1), help="What is bought, and what goes wrong. [default: drawn]")
 @click.option("--plain", is_flag=True, help="Print lines also on a terminal, and no picture that changes.")
 @click.option(
     "--spark/--no-spark",

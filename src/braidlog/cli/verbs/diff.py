@@ -7,12 +7,13 @@ import click
 from braidlog.cli.call import Call, Verb, log_argument, pass_call
 from braidlog.cli.formats.record_json import to_json
 from braidlog.cli.output import say, write, write_json
+from braidlog.cli.parameters import Whole
 from braidlog.cli.rendering import text_line
 
 
 @click.command(cls=Verb)
 @log_argument("fork")
-@click.option("--max", "most", type=click.IntRange(1), help="At most so many records.")
+@click.option("--max", "most", type=Whole(1), help="At most so many records.")
 @pass_call
 def diff(call: Call, fork: str, most: int | None) -> None:
     """Print the records of FORK from its fork point on.

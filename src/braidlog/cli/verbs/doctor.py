@@ -10,6 +10,7 @@ import msgspec
 from braidlog.cli import exit_codes
 from braidlog.cli.call import Call, Verb, pass_call
 from braidlog.cli.output import Json, console, flush, write_json
+from braidlog.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from braidlog.embedded.doctor import Report
@@ -35,6 +36,7 @@ def doctor(context: click.Context, call: Call, store: str | None) -> None:
         context.exit(_try_out(call, store))
     from braidlog.embedded.doctor import examine
 
+    call.check_clients()
     report = examine(call.require_folder("the doctor examines directories, also while they are served"))
     if call.json:
         write_json({"healthy": report.healthy} | msgspec.to_builtins(report))
@@ -47,7 +49,12 @@ def _try_out(call: Call, url: str) -> int:
     from braidlog.objects.locations import open_blobs, parse
     from braidlog.objects.probe import probe
 
-    location = parse(url)
+    try:
+        location = parse(url)
+    except InvalidArgument as error:
+        if "://" not in url:
+            error.add_note(f"for a directory: `braid --at {url} doctor`")
+        raise
     checks: list[Check] = []
     for check in probe(open_blobs(location), location.prefix):
         checks.append(check)

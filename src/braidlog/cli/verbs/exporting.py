@@ -20,7 +20,7 @@ from braidlog.cli.failures import Refused
 from braidlog.cli.formats import FORMATS, STDIN, format_of
 from braidlog.cli.ingest import progress
 from braidlog.cli.output import Json, say, shown_path, write_json
-from braidlog.cli.parameters import POSITION
+from braidlog.cli.parameters import POSITION, check_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +57,7 @@ def export(
     """
     from braidlog.cli.formats.writing import writer_for
 
+    check_range(start, stop)
     form = format_of(file, form, "jsonl")
     if file != STDIN and os.path.isfile(file):
         confirm(f"Replace {shown_path(file)}?", yes=yes)
@@ -105,8 +106,10 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
     unfinished = f"{path}.unfinished" if regular else path
     try:
         file = open(unfinished, "wb")  # noqa: SIM115  closed below, on every way out
+    except FileNotFoundError as error:
+        raise Refused(f"cannot write {shown_path(path)}: there is no folder {shown_path(_folder(path))}") from error
     except (OSError, ValueError) as error:
-        raise Refused(f"cannot write {shown_path(path)}: {error}") from error
+        raise Refused(f"cannot write {shown_path(path)}: {getattr(error, 'strerror', None) or error}") from error
     try:
         with file:
             yield file
@@ -117,6 +120,10 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
         raise
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path))
 
 
 def _tell(call: Call, summary: dict[str, Json]) -> None:

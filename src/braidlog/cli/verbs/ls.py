@@ -28,6 +28,9 @@ def ls(call: Call, everything: bool) -> None:
     if not everything:
         found = [leaf for leaf in found if not is_system(leaf.info.name)]
     if not found:
+        if not call.served and call.folder() is None:
+            say("memory:// begins empty in each call: name a directory")
+            return
         say("there are no logs yet: `braid create NAME` makes one")
         return
     if hidden := draw(found, console()):

@@ -10,7 +10,7 @@ from braidlog import limits
 from braidlog.cli.call import Call, Verb, log_argument, pass_call
 from braidlog.cli.describing import hold_text
 from braidlog.cli.output import say
-from braidlog.cli.parameters import POSITION
+from braidlog.cli.parameters import POSITION, Whole, check_range
 from braidlog.cli.rendering import Render, renderer, write_records
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @log_argument("log")
 @click.argument("start", type=POSITION, required=False)
 @click.argument("stop", type=POSITION, required=False)
-@click.option("--max", "most", type=click.IntRange(1), help="At most so many records.")
+@click.option("--max", "most", type=Whole(1), help="At most so many records.")
 @click.option("--raw", is_flag=True, help="The bare values, a newline after each.")
 @pass_call
 def read(call: Call, log: str, start: int | None, stop: int | None, most: int | None, raw: bool) -> None:
@@ -30,6 +30,7 @@ def read(call: Call, log: str, start: int | None, stop: int | None, most: int | 
     A line is the position, the key and the value between tabs, with what cannot be printed escaped. --raw prints the
     bare values, --json all of each record.
     """
+    check_range(start, stop)
     with call.open_reading() as braid:
         source = braid.log(log)
         _print_range(source, start, stop, most, renderer(json=call.json, raw=raw))

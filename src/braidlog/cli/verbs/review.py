@@ -12,6 +12,7 @@ from braidlog.cli.exit_codes import CONDITION_FAILED
 from braidlog.cli.failures import Refused
 from braidlog.cli.formats.record_json import to_json
 from braidlog.cli.output import Json, console, say, write, write_json, write_line
+from braidlog.cli.parameters import Whole
 from braidlog.cli.rendering import text_line
 from braidlog.cli.verdicts import finding_json, shown, tell_findings
 
@@ -55,7 +56,7 @@ def list_(call: Call, everything: bool, policy: str | None) -> None:
 
 @review.command(cls=Verb)
 @click.argument("id")
-@click.option("--max", "most", type=click.IntRange(1), default=100, show_default=True, help="At most so many records.")
+@click.option("--max", "most", type=Whole(1), default=100, show_default=True, help="At most so many records.")
 @_policy
 @pass_call
 def show(call: Call, id: str, most: int, policy: str | None) -> None:

@@ -8,13 +8,14 @@ import click
 
 from braidlog.cli.call import Call, pass_call
 from braidlog.cli.role import Role, settings_of
+from braidlog.config import URL_VARIABLE
 from braidlog.errors import InvalidArgument
 
 
 @click.command(cls=Role)
 @pass_call
 def serve(call: Call, /, **given: Any) -> None:
-    """Serve a directory to other machines' processes: everything in one process.
+    """Serve a directory to other processes over TCP: everything in one process.
 
     It is opened for writing, and created if it is not there. Prints `listening on braid://HOST:PORT` once it does; that
     URL is what clients open. SIGTERM and ctrl-C end it when all that was asked is answered.
@@ -38,6 +39,10 @@ def metadata(call: Call, /, **given: Any) -> None:
     if settings is None:
         return
     if settings.text("etcd"):
+        if settings.text("at") and settings.source("at") != URL_VARIABLE:  # which is set for clients, too
+            raise InvalidArgument(
+                "--at and --etcd exclude each other: give --at DIR for one process, or --etcd and --objects for several"
+            )
         from braidlog.cli.leading import serve_node
 
         serve_node(call, settings)

@@ -52,8 +52,11 @@ def create(call: Call, name: str | None, scopes: tuple[str, ...], admin: bool, e
         raise click.UsageError("whose token? Give NAME, or --admin")
     if not wanted:
         raise click.UsageError("what may it do? Give --scope, for instance --scope 'read:orders*', or --admin")
+    new = call.is_new()
     with call.open_writing(create=True) as braid:
         made = create_token(braid, name or _ADMIN, wanted, expires)
+    if new:
+        say(f"{call.require_url()} is new: there were no logs")
     if call.json:
         write_json({"name": name or _ADMIN, "scopes": list(wanted), "token": made})
     else:

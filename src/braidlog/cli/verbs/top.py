@@ -84,6 +84,7 @@ def _open(call: Call) -> Braid:
     from braidlog.client.remote.opening import connect, socket_of
 
     url = call.require_url()
+    call.check_clients()
     if call.served:
         return call.open_reading()
     folder = directory_of(url)

@@ -12,7 +12,7 @@ from braidlog.cli.call import Call, Verb, VerbGroup, log_argument, pass_call
 from braidlog.cli.exit_codes import CONDITION_FAILED
 from braidlog.cli.failures import Refused
 from braidlog.cli.output import Json, console, say, write_json
-from braidlog.cli.parameters import POSITION, duration, pair
+from braidlog.cli.parameters import POSITION, Whole, duration, pair
 from braidlog.cli.verdicts import finding_json, refusal, tell_findings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _start = click.option("--from", "start", type=POSITION, help="Where it begins to
 _timeout = click.option("--timeout", type=duration, metavar="DURATION", help="How long it may take. [default: 60s]")
 _memory = click.option(
     "--memory",
-    type=click.IntRange(0),
+    type=Whole(0),
     metavar="MB",
     help=f"Address space that it may have, 0 for no limit. [default: {limits.VALIDATOR_MEMORY_BYTES // limits.MIB}]",
 )

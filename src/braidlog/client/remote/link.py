@@ -321,6 +321,8 @@ class Link:
             except (OSError, Malformed) as error:
                 why = tls.explained(error, str(address))
                 self._why = str(why) if isinstance(why, BraidError) else f"cannot reach {address}: {error}"
+                if isinstance(error, ConnectionRefusedError) and isinstance(address, TcpAddress):
+                    self._why += "; is `braid serve` running there, and is the port right?"
                 if isinstance(why, BraidError) and failures + 1 >= len(self._addresses):
                     self._refused(why)
             # One that is lost again and again right after the welcome is not pursued without a pause.

@@ -15,6 +15,7 @@ from braidlog.client.groups import GroupedBackend
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.client.remote.credentials import Credentials
 from braidlog.client.remote.link import Address, TcpAddress, UnixAddress
+from braidlog.config import refuse_password
 from braidlog.embedded.clock import Clock
 from braidlog.errors import InvalidArgument
 
@@ -32,6 +33,7 @@ def secure(url: str) -> bool:
 
 def groups_of(url: str, context: ssl.SSLContext | None = None) -> list[list[TcpAddress]]:
     """The servers that a URL names, group by group."""
+    refuse_password(url)
     scheme, between, rest = url.partition("://")
     return [addresses_of(f"{scheme}{between}{part}", context) for part in rest.split(";")]
 
