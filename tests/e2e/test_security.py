@@ -641,6 +641,23 @@ def test_tokens_from_the_command_line(served: Site, tmp_path: Path) -> None:
     braid(*common, "token", "create", "x", "--scope", "write:y", code=2)
 
 
+def test_the_command_line_tells_an_agent_which_scope_it_lacks(served: Site) -> None:
+    """What docs/security.md shows."""
+    with served.open() as ops:
+        ops.create("scoped").cfork("scoped.idea", promotable=True)
+    token = served.token("agent-7", "own:scoped*")
+    for verb, args in (
+        ("append", ("append", "scoped", "not mine")),
+        ("promote", ("promote", "scoped.idea", "--yes")),
+        ("admin", ("drop", "scoped", "--yes")),
+    ):
+        refused = braid("--at", served.url, *args, code=11, BRAIDLOG_TOKEN=token, BRAIDLOG_TLS_CA=served.authority.file)
+        told = f"braid: 'agent-7' may not {verb} on 'scoped': it needs the scope {verb}:scoped\n"
+        assert (refused.stdout, refused.stderr) == ("", told)
+    with served.open() as ops:
+        ops.drop("scoped", cascade=True)
+
+
 def test_the_first_token_of_a_directory(tmp_path: Path) -> None:
     place = str(tmp_path / "new.braid")
     made = braid("token", "create", "--admin", "--at", place, "--json")
