@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyspark.sql import types as T
+
 from braidlog import limits
-from braidlog.spark import decoding
+from braidlog.errors import InvalidArgument
+from braidlog.spark import columns, decoding
 from braidlog.spark.decoding import decoded
 
 ORDER = pa.struct(
@@ -64,6 +68,57 @@ def test_times_are_moments() -> None:
     assert found[0]["at"] == found[1]["at"]
     assert found[0]["at"].isoformat() == "2026-01-31T10:00:00.500000+00:00"
     assert found[2] is None
+
+
+def test_what_json_has_no_kind_of_its_own_for_is_read_from_text() -> None:
+    day, moment = pa.date32(), pa.timestamp("us")
+    kind = pa.struct(
+        [
+            *(("d", day), ("b", pa.binary()), ("t", moment), ("days", pa.list_(day))),
+            ("in", pa.struct([("b", pa.list_(pa.binary())), ("t", moment)])),
+        ]
+    )
+    values = [
+        b'{"d": "2026-01-31", "b": "aGVsbG8=", "t": "2026-01-31T10:00:00.5", "days": ["2026-02-01", null]}',
+        b'{"in": {"b": ["YQ==", null, ""], "t": "2026-01-31"}}',
+        b'{"in": null, "days": []}',
+        b"{}",
+    ]
+    found = decoded(pa.array(values, pa.binary()), kind, "json")
+    found.validate(full=True)
+    nothing: dict[str, Any] = dict.fromkeys(field.name for field in kind)
+    assert found.to_pylist() == [
+        nothing
+        | {
+            "d": date(2026, 1, 31),
+            "b": b"hello",
+            "t": datetime(2026, 1, 31, 10, 0, 0, 500_000),
+            "days": [date(2026, 2, 1), None],
+        },
+        nothing | {"in": {"b": [b"a", None, b""], "t": datetime(2026, 1, 31)}},
+        nothing | {"days": []},
+        nothing,
+    ]
+
+
+def test_a_type_that_cannot_be_read_is_refused_instead_of_read_as_null() -> None:
+    may_be_there = T.StructType([T.StructField("x", T.DateType()), T.StructField("y", T.ArrayType(T.BinaryType()))])
+    columns.check(T.StructType([T.StructField("value", may_be_there)]), "json")
+    for kind in (
+        T.MapType(T.StringType(), T.LongType()),
+        T.VariantType(),
+        T.TimeType(),
+        T.DayTimeIntervalType(),
+        T.NullType(),
+        T.CharType(3),
+    ):
+        for inside in (kind, T.ArrayType(kind), T.StructType([T.StructField("deep", kind)])):
+            value = T.StructType([T.StructField("x", inside)])
+            with pytest.raises(InvalidArgument, match=r"cannot read .*'value\.x.*json_values"):
+                columns.check(T.StructType([T.StructField("value", value)]), "json")
+    always = T.StructType([T.StructField("x", T.LongType(), nullable=False)])
+    with pytest.raises(InvalidArgument, match="'value.x' is never null"):
+        columns.check(T.StructType([T.StructField("value", always)]), "json")
 
 
 def test_many_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,15 @@
 
 A value that is not what was asked for becomes null, and the others are none the worse for it. JSON is parsed by Arrow,
 many values at once. Where one of them stops it, the batch is cut in two until that one is alone.
+
+Arrow's JSON reader takes a date for a number of days, moves a time without a zone that is written with one, and leaves
+base64 as it is. So those are read as text, and become what they are in a second step: dates and times by Arrow, base64
+one value after the other, in Python.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 from typing import Final
 
@@ -65,15 +70,44 @@ def _parsed(objects: pa.Array, kind: pa.StructType) -> pa.Array | None:
             io.BytesIO(lines),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema(list(_as_read(kind))), unexpected_field_behavior="ignore"
             ),
         ).combine_chunks()
-    except (pa.ArrowException, OverflowError):
+        if table.num_rows != len(objects):
+            return None
+        columns = [_as_meant(pa.concat_arrays(table.column(field.name).chunks), field.type) for field in kind]
+    except (pa.ArrowException, OverflowError, ValueError):
         return None
-    if table.num_rows != len(objects):
-        return None
-    columns = [pa.concat_arrays(table.column(field.name).chunks).cast(field.type) for field in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """What Arrow's JSON reader is asked for."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_read(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
+    without_zone = pa.types.is_timestamp(kind) and kind.tz is None
+    return pa.string() if without_zone or pa.types.is_date(kind) or pa.types.is_binary(kind) else kind
+
+
+def _as_meant(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What it answered, as what was asked for. ValueError, of which Arrow's are some, if a text is not such a thing."""
+    if pa.types.is_struct(kind):
+        inside = [_as_meant(found.field(at), field.type) for at, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(inside, fields=list(kind), mask=found.is_null())
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(
+            found.offsets, _as_meant(found.values, kind.value_type), type=kind, mask=found.is_null()
+        )
+    if pa.types.is_binary(kind):
+        return pa.array([None if text is None else from_base64(text) for text in found.to_pylist()], kind)
+    return found.cast(kind)
+
+
+def from_base64(text: str) -> bytes:
+    """As Spark reads it: with padding, and lines may be broken. ValueError if it is none."""
+    return base64.b64decode("".join(text.split()), validate=True)
 
 
 # --- Arrow ---------------------------------------------------------------------------------------------------------
