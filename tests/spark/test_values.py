@@ -68,7 +68,7 @@ def test_the_source_takes_values_apart_if_it_is_told_how(
     assert found.columns == ["position", "timestamp", "key", "value", "log"]
     assert [(row.position, row.value and tuple(row.value)) for row in found.select("position", "value").collect()] == [
         (0, (7, "tea")),
-        (1, None),
+        (1, (None, None)),
         (2, None),
         (3, None),
     ]
@@ -91,12 +91,17 @@ OF_EACH_TYPE = """
 def test_the_option_reads_each_type_as_the_function_does(spark: SparkSession, orders: Log, directory: str) -> None:
     written = spark.sql(OF_EACH_TYPE)
     orders.append_many([as_json_values(written).first().value.encode(), b"{}"])
+    wrong = (b"5", b'"5"', b'"x"', b"true", b"1.255", b"[5]", b'{"day": 5}', b'[{"day": "x", "b": "YQ=="}]')
+    fields = [(name.encode(), b"big" if name == "n" else b"n") for name in written.columns]
+    for name, beside in fields:  # for Spark bad base64 spoils the other fields too, and "5" is a day
+        those = [each for each in wrong if name not in (b"b", b"day") or not each.startswith(b'"')]
+        orders.append_many([b'{"%s": 5, "%s": %s}' % (beside, name, each) for each in those])
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in written.schema)
     reading = spark.read.format("braidlog").options(url=directory, log="orders")
     by_function = [row.value for row in json_values(reading.load(), ddl).select("value").collect()]
     by_option = [row.value for row in reading.option("valueSchema", ddl).load().select("value").collect()]
     assert by_option == by_function
-    assert by_option == [written.first(), Row(**dict.fromkeys(written.columns))]
+    assert by_option[:2] == [written.first(), Row(**dict.fromkeys(written.columns))]
 
 
 def stream_of(table: pa.Table) -> bytes:
