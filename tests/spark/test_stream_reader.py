@@ -427,6 +427,59 @@ def test_two_forks_that_became_one_log_go_on_where_the_first_of_them_was(
     assert going_on.until(2) == named("orders", 1, b"b", b"c")
 
 
+def test_a_log_that_is_added_to_the_options_is_read_from_its_start(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    braid.create("payments").append(b"p")
+    one = query(startingOffsets="earliest")
+    one.until(1)
+    both = query(at=one.at, log="orders,payments")
+    assert both.until(1) == named("payments", 0, b"p")
+    orders.append(b"b")
+    assert both.until(1) == named("orders", 1, b"b")
+
+
+def test_a_log_that_is_taken_out_of_the_options_is_not_read_on(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    braid.create("payments")
+    begun = query(startingOffsets="earliest")
+    begun.until(1)
+    for selection in ({"log": "payments"}, {"log": "pay*"}, {"log": "payments", "onForkEnd": "continue"}):
+        failed(query(at=begun.at, **selection), "reads log 'orders', which log 'pay", "does not select")
+
+
+def test_what_a_fork_goes_on_as_is_told_from_a_log_that_is_not_selected(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    middle = orders.cfork("middle", promotable=True)
+    fork = middle.cfork("trial", promotable=True)
+    following = query(log="trial", startingOffsets="earliest", onForkEnd="continue")
+    following.until(1)
+    fork.promote()
+    eventually(lambda: following.batch() == [] and "middle" in following.logs(), "the first promotion", 20)
+    middle.promote()
+    eventually(lambda: following.batch() == [] and "orders" in following.logs(), "the second promotion", 20)
+    braid.create("trial").append(b"another")
+    orders.append(b"b")
+    going_on = query(at=following.at, log="trial")
+    assert going_on.until(1) == named("orders", 1, b"b")
+    assert going_on.batch() == []
+    failed(query(at=following.at, log="payments", onForkEnd="continue"), "does not select")
+
+
+def test_checkpoints_that_do_not_say_what_went_on_are_good_still(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial", promotable=True)
+    fork.promote()
+    at = json.dumps({"version": 1, "logs": {"orders": {"id": orders.id, "position": 0}}})
+    for selection in ("trial", "trial*"):
+        assert query(at=at, log=selection, onForkEnd="continue").until(1) == named("orders", 0, b"a")
+
+
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:
     with pytest.raises(braidlog.errors.InvalidArgument, match="a stream has no end"):
         Query(directory, endingOffsets="latest")

@@ -13,10 +13,11 @@ from braidlog.spark.offsets import At, Offset, between, shares
 
 
 def test_the_same_offset_is_the_same_text() -> None:
-    one = Offset({"b": At(2, 5), "a": At(1, 3)})
-    other = Offset({"a": At(1, 3), "b": At(2, 5)})
+    one = Offset({"b": At(2, 5, ("trial",)), "a": At(1, 3)})
+    other = Offset({"a": At(1, 3), "b": At(2, 5, ("trial",))})
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
     assert Offset.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert Offset({"a": At(1, 3)}).to_json() == {"version": 1, "logs": {"a": {"id": 1, "position": 3}}}
 
 
 def test_where_a_query_began_is_marked_until_it_is_written_down() -> None:

@@ -5,6 +5,7 @@ can be given to another log one day, whose positions mean other records.
 
 What a batch reads follows from its two offsets alone: of each log that is in both, the positions between them. A log
 that is in the second one only was found, or is what a promoted fork goes on as: the next batch reads it from there on.
+It says then of which forks, as nothing else tells whether a log that the options do not name was meant.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ _VERSION: Final = 1
 
 
 class At(NamedTuple):
-    """A log by its number, and the first position of it that was not read yet."""
+    """A log by its number, the first position of it that was not read yet, and the forks that go on as this log."""
 
     id: int
     position: int
+    forks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "position": self.position} | ({"forks": list(self.forks)} if self.forks else {})
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> At:
+        return cls(int(found["id"]), int(found["position"]), tuple(str(name) for name in found.get("forks", ())))
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Offset:
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        logs = {name: {"id": at.id, "position": at.position} for name, at in sorted(self.logs.items())}
+        logs = {name: at.to_json() for name, at in sorted(self.logs.items())}
         return {"version": _VERSION, "logs": logs} | ({"initial": True} if self.initial else {})
 
     @classmethod
@@ -45,7 +54,7 @@ class Offset:
         try:
             if found["version"] != _VERSION:
                 raise InvalidArgument(f"the checkpoint has offsets of version {found['version']}: a newer braidlog's")
-            logs = {str(name): At(int(at["id"]), int(at["position"])) for name, at in found["logs"].items()}
+            logs = {str(name): At.from_json(at) for name, at in found["logs"].items()}
             return cls(logs, bool(found.get("initial", False)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InvalidArgument):

@@ -30,7 +30,7 @@ from braidlog.embedded.replica import Replica
 from braidlog.errors import Gone, InvalidArgument, NotFound, Unavailable
 from braidlog.spark import planning
 from braidlog.spark.offsets import At, Offset, between, shares
-from braidlog.spark.options import EARLIEST, LATEST, Edge, SourceOptions
+from braidlog.spark.options import EARLIEST, LATEST, Edge, Selection, SourceOptions
 from braidlog.spark.planning import Range
 from braidlog.spark.sessions import ending, handle, reach
 from braidlog.spark.source import BraidPartition, read
@@ -166,32 +166,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
                     into, goes_on = heir  # another fork may have become the same log, and was not read as far
-                    found[into] = readable[into] = min(found.get(into, goes_on), goes_on)
+                    other = found.get(into, goes_on)
+                    forks = tuple(sorted({*other.forks, *goes_on.forks}))
+                    found[into] = readable[into] = min(other, goes_on)._replace(forks=forks)
                 continue
             if info.name != name:
                 raise InvalidArgument(
                     f"the checkpoint calls log number {at.id} {name!r}, but here that is {info.name!r}: is it another "
                     "braid than the query began with? Use a checkpoint of its own for each"
                 )
-            readable[name] = At(at.id, info.readable_tail)
+            self._check_meant(name, at, start)
+            readable[name] = at._replace(position=info.readable_tail)
             if at.position < info.start:
                 planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
-                found[name] = At(at.id, info.start)
+                found[name] = at._replace(position=info.start)
                 skipping.add(name)
             elif at.position > info.tail:
                 self._cut(name, at, info.tail)
-                found[name] = At(at.id, info.tail)
+                found[name] = at._replace(position=info.tail)
             else:
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
-                found[name] = At(at.id, max(at.position, target))
-        if not self._options.selection.fixed:
-            known = {at.id for at in (*found.values(), *start.logs.values())}
-            for log in planning.living(self._braid, self._options.selection):
-                if log.id not in known and (self._targets is None or log.id in self._targets):
-                    with contextlib.suppress(Gone):  # it was here for a moment only
-                        found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
+                found[name] = at._replace(position=max(at.position, target))
+        known = {at.id for at in (*found.values(), *start.logs.values())}
+        for log in self._others(start):
+            if log.id not in known and (self._targets is None or log.id in self._targets):
+                with contextlib.suppress(Gone):  # it was here for a moment only
+                    found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
         self._latest = Offset(readable)
         return Offset(found), skipping
+
+    def _others(self, start: Offset) -> list[Log]:
+        """Logs that are meant and may not be read yet: those of a pattern, and those that were added to the options."""
+        selection = self._options.selection
+        if not selection.fixed:
+            return planning.living(self._braid, selection)
+        passed_on = {fork for at in start.logs.values() for fork in at.forks}
+        added = tuple(name for name in selection.names if name not in start.logs and name not in passed_on)
+        return planning.living(self._braid, Selection(added)) if added else []
+
+    def _check_meant(self, name: str, at: At, start: Offset) -> None:
+        """InvalidArgument if a log of the checkpoint is none that the options select, nor one that such a one goes on as."""
+        selection = self._options.selection
+        if any(selection.matches(meant) for meant in (name, *at.forks)):
+            return
+        if not at.forks and self._options.on_fork_end == "continue":  # older checkpoints do not say of which forks
+            living = {log.name for log in planning.living(self._braid, selection)}
+            if not selection.fixed or any(meant not in start.logs and meant not in living for meant in selection.names):
+                return
+        raise InvalidArgument(
+            f"the checkpoint is of a query that reads log {name!r}, which {selection} does not select: select it too, or "
+            "begin with a new checkpoint"
+        )
 
     def _cut(self, name: str, at: At, tail: int) -> None:
         """A log never becomes shorter, so this is another one that has its name and number."""
@@ -286,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end=kind,
                 )
             _log.warning("%s: going on with %r, as onForkEnd=continue says", got, into)
-            return into, At(self._braid.log(into).id, at.position)
+            return into, At(self._braid.log(into).id, at.position, at.forks or (name,))
         try:
             other = self._braid.log(name)
         except NotFound:
