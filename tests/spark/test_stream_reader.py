@@ -480,6 +480,25 @@ def test_checkpoints_that_do_not_say_what_went_on_are_good_still(orders: Log, qu
         assert query(at=at, log=selection, onForkEnd="continue").until(1) == named("orders", 0, b"a")
 
 
+def test_an_end_that_nobody_knows_any_more_is_never_put_up_with(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial-1", promotable=True)
+    following = query(log="trial-*", startingOffsets="earliest")
+    following.until(1)
+    following.reader.stop()
+    fork.append(b"unread")
+    fork.promote()
+    monkeypatch.setattr(limits, "TOMBSTONES_KEPT_MAX", 1)
+    for name in ("one", "two"):
+        braid.create(name)
+        braid.drop(name)
+    for options in ({}, {"onForkEnd": "continue"}, {"onForkEnd": "continue", "failOnDataLoss": "false"}):
+        late = query(at=following.at, log="trial-*", **options)
+        failed(late, "'trial-1' ended so long ago that it is not known how", "up to position 1", "new checkpoint")
+
+
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:
     with pytest.raises(braidlog.errors.InvalidArgument, match="a stream has no end"):
         Query(directory, endingOffsets="latest")

@@ -32,7 +32,7 @@ from braidlog.spark import planning
 from braidlog.spark.offsets import At, Offset, between, shares
 from braidlog.spark.options import EARLIEST, LATEST, Edge, Selection, SourceOptions
 from braidlog.spark.planning import Range
-from braidlog.spark.sessions import ending, handle, reach
+from braidlog.spark.sessions import FORGOTTEN, ending, handle, reach
 from braidlog.spark.source import BraidPartition, read
 from braidlog.spark.workers import called
 
@@ -205,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.living(self._braid, Selection(added)) if added else []
 
     def _check_meant(self, name: str, at: At, start: Offset) -> None:
-        """InvalidArgument if a log of the checkpoint is none that the options select, nor one that such a one goes on as."""
+        """InvalidArgument if the options do not select a log of the checkpoint, nor a fork that goes on as it."""
         selection = self._options.selection
         if any(selection.matches(meant) for meant in (name, *at.forks)):
             return
@@ -214,8 +214,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not selection.fixed or any(meant not in start.logs and meant not in living for meant in selection.names):
                 return
         raise InvalidArgument(
-            f"the checkpoint is of a query that reads log {name!r}, which {selection} does not select: select it too, or "
-            "begin with a new checkpoint"
+            f"the checkpoint is of a query that reads log {name!r}, which {selection} does not select: select it too, "
+            "or begin with a new checkpoint"
         )
 
     def _cut(self, name: str, at: At, tail: int) -> None:
@@ -300,6 +300,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _heir(self, name: str, at: At) -> tuple[str, At] | None:
         """What a log that is no more goes on as, if the options allow it. Otherwise Gone says why it ended."""
         kind, into = ending(self._braid, at.id)
+        if kind == FORGOTTEN:  # if it was promoted, to leave it out would be to lose what was not read of it
+            raise Gone(
+                f"log {name!r} ended so long ago that it is not known how; the query had read it up to position "
+                f"{at.position}: begin with a new checkpoint",
+                end=kind,
+            )
         how = "lost to another fork, which was promoted" if kind == "lost" else f"was {kind}"
         got = f"log {name!r} {how}; the query had read it up to position {at.position}"
         goes_on = self._options.on_fork_end == "continue"
