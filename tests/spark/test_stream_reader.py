@@ -19,6 +19,7 @@ from braidlog.spark import BraidlogFailed, planning
 from braidlog.spark.columns import schema
 from braidlog.spark.options import parse
 from braidlog.spark.stream import StreamReader
+from braidlog.spark.time_travel import severed
 from tests.spark.conftest import eventually
 
 Got = list[tuple[str, int, bytes]]
@@ -497,6 +498,30 @@ def test_an_end_that_nobody_knows_any_more_is_never_put_up_with(
     for options in ({}, {"onForkEnd": "continue"}, {"onForkEnd": "continue", "failOnDataLoss": "false"}):
         late = query(at=following.at, log="trial-*", **options)
         failed(late, "'trial-1' ended so long ago that it is not known how", "up to position 1", "new checkpoint")
+
+
+def test_a_pattern_means_no_logs_that_braidlog_keeps_or_makes_for_itself(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append(b"a")
+    braid.create("braidlog.audit").append(b"a call")
+    named_too, all_logs = (query(log=log, startingOffsets="earliest") for log in ("braidlog.audit,ord*", "*"))
+    assert sorted(named_too.until(2)) == [*named("braidlog.audit", 0, b"a call"), *named("orders", 0, b"a")]
+    assert all_logs.until(1) == named("orders", 0, b"a")
+    asked, info = [], Log.info
+    monkeypatch.setattr(Log, "info", lambda log: asked.append(log.name) or info(log))
+    with severed(orders, None, "table-in-use") as table:
+        braid.create("payments").append(b"p")
+        assert all_logs.until(1) == named("payments", 0, b"p")
+        assert all_logs.batch() == []
+        assert asked.count(table.name) == 1
+        assert [log.name for log in planning.living(braid, parse({"url": "/x", "log": "*"}, {}).selection)] == [
+            "orders",
+            "payments",
+        ]
+        assert query(log=table.name, startingOffsets="earliest").until(1) == named(table.name, 0, b"a")
+    orders.append(b"b")
+    assert all_logs.until(1) == named("orders", 1, b"b")
 
 
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:

@@ -58,6 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Braid | None = None
         self._initial: Offset | None = None
         self._targets: dict[int, int] | None = None  # with Trigger.AvailableNow: how far each log is read
+        self._meant: dict[int, bool] = {}  # which logs of a pattern are, by number
         self._latest: Offset | None = None  # what could be read when it was last looked
 
     # --- what Spark asks -------------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with called():
-            logs = planning.living(self._braid, self._options.selection)
+            logs = planning.living(self._braid, self._options.selection, self._meant)
             self._targets = {}
             for log in logs:
                 with contextlib.suppress(Gone):  # then it is nothing to be waited for
@@ -199,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Logs that are meant and may not be read yet: those of a pattern, and those that were added to the options."""
         selection = self._options.selection
         if not selection.fixed:
-            return planning.living(self._braid, selection)
+            return planning.living(self._braid, selection, self._meant)
         passed_on = {fork for at in start.logs.values() for fork in at.forks}
         added = tuple(name for name in selection.names if name not in start.logs and name not in passed_on)
         return planning.living(self._braid, Selection(added)) if added else []
@@ -210,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(selection.matches(meant) for meant in (name, *at.forks)):
             return
         if not at.forks and self._options.on_fork_end == "continue":  # older checkpoints do not say of which forks
-            living = {log.name for log in planning.living(self._braid, selection)}
+            living = {log.name for log in planning.living(self._braid, Selection(selection.names))}
             if not selection.fixed or any(meant not in start.logs and meant not in living for meant in selection.names):
                 return
         raise InvalidArgument(
