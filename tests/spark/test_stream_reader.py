@@ -395,6 +395,26 @@ def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(
             query.reader.stop()
 
 
+def test_a_batch_that_is_done_again_has_time_to_catch_up_too_and_ends_where_its_log_does(
+    orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append_many([b"a", b"b"])
+    begun = query(startingOffsets="earliest")
+    begun.batch()
+    end = json.loads(begun.at)
+    end["logs"]["orders"]["position"] = 3
+    late = threading.Timer(0.5, orders.append, [b"c"])
+    late.start()
+    assert query(at=begun.at).read(begun.at, json.dumps(end)) == named("orders", 0, b"a", b"b", b"c")
+    late.join()
+    monkeypatch.setattr(limits, "SPARK_RETRY_S", 0.2)
+    end["logs"]["orders"]["position"] = 5
+    with pytest.raises(BraidlogFailed, match=r"'orders' ends at 3, .* up to position 5.*failOnDataLoss=false"):
+        query(at=begun.at).read(begun.at, json.dumps(end))
+    shorter = query(at=begun.at, failOnDataLoss="false").read(begun.at, json.dumps(end))
+    assert shorter == named("orders", 0, b"a", b"b", b"c")
+
+
 def test_whoever_is_asked_has_time_to_catch_up_with_the_checkpoint(orders: Log, query: Callable[..., Query]) -> None:
     orders.append(b"a")
     following = query(startingOffsets="earliest")

@@ -340,7 +340,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, known_as, standing = handle(self._braid, at.id, name), name, at
         while True:
             try:
-                info = self._info(log)
+                info = self._info(log, stop)
                 break
             except Gone:
                 heir = self._heir(known_as, standing)
@@ -348,6 +348,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     return None
                 known_as, standing = heir  # which may have been promoted in its turn
                 log = handle(self._braid, standing.id, name)  # the same records, under the name they were begun with
+        if info.tail < stop:
+            self._cut(name, at._replace(position=stop), info.tail)
+            stop = max(info.tail, at.position)
         start = max(at.position, info.start)
         if start > at.position:
             planning.lost(name, at.position, min(start, stop), fail=self._options.fail_on_data_loss)
