@@ -170,6 +170,23 @@ def test_limits_in_records_are_shared_by_the_logs(braid: Braid, orders: Log, que
     assert len(both.batch()) == 80
 
 
+@pytest.mark.parametrize("limits", [{}, {"maxBytesPerTrigger": "1000"}], ids=["records", "both"])
+@pytest.mark.parametrize("records", [1, 2, 3, 4])
+def test_where_a_batch_has_not_one_record_for_each_log_they_take_turns(
+    braid: Braid, orders: Log, query: Callable[..., Query], records: int, limits: dict[str, str]
+) -> None:
+    orders.append(b"o")
+    for name in ("big-1", "big-2", "big-3", "empty", "long"):
+        log = braid.create(name)
+        if name != "empty":
+            log.append_many([b"x"] * 100)
+    all_of_them = query(log="*", startingOffsets="earliest", maxOffsetsPerTrigger=str(records), **limits)
+    all_of_them.batch()
+    batches = [{log for log, _, _ in all_of_them.batch()} for _ in range(6)]
+    assert all(len(batch) == records for batch in batches)
+    assert set.union(*batches) == {"orders", "big-1", "big-2", "big-3", "long"}
+
+
 def test_limits_in_bytes_and_both_together(orders: Log, query: Callable[..., Query]) -> None:
     orders.append_many([b"x" * 10_000] * 100)
     orders.append_many([b"y" * 100] * 100)

@@ -10,7 +10,7 @@ It says then of which forks, as nothing else tells whether a log that the option
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -78,18 +78,32 @@ def between(start: Offset, end: Offset) -> Iterator[tuple[str, At, int]]:
             yield name, at, to.position
 
 
-def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
+def shares(wanted: Mapping[str, int], limit: int, turn: Sequence[str] = ()) -> dict[str, int]:
     """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want.
 
-    Whoever wants something gets one, if there are enough for that: a short log would wait for ever behind a long one
-    that grows as fast as it is read.
+    Whoever wants something gets one: a short log would wait for good behind a long one that grows as fast as it is read.
+    If there is not enough for that, the first of `turn`, which names all of them, get one each.
     """
-    given = _proportional(wanted, limit)
     waiting = {name for name, count in wanted.items() if count}
-    if all(given[name] for name in waiting) or len(waiting) > limit:
+    if len(waiting) > limit:
+        given = dict.fromkeys(wanted, 0)
+        return given | dict.fromkeys([name for name in turn or sorted(waiting) if name in waiting][:limit], 1)
+    given = _proportional(wanted, limit)
+    if all(given[name] for name in waiting):
         return given
     rest = _proportional({name: count - 1 for name, count in wanted.items() if count}, limit - len(waiting))
     return {name: rest[name] + 1 if name in waiting else 0 for name in wanted}
+
+
+def turn_of(start: Offset) -> list[str]:
+    """All logs by name, beginning with the one whose turn it is.
+
+    That moves on by one with each record that is read. So while there are more logs waiting than a batch may have
+    records, it is the next ones each time, and after as many batches as there are logs each of them was among them.
+    """
+    names = sorted(start.logs)
+    first = sum(at.position for at in start.logs.values()) % max(len(names), 1)
+    return names[first:] + names[:first]
 
 
 def _proportional(wanted: Mapping[str, int], limit: int) -> dict[str, int]:

@@ -29,7 +29,7 @@ from braidlog import Braid, Info, Log, limits
 from braidlog.embedded.replica import Replica
 from braidlog.errors import Gone, InvalidArgument, NotFound, Unavailable
 from braidlog.spark import planning
-from braidlog.spark.offsets import At, Offset, between, shares
+from braidlog.spark.offsets import At, Offset, between, shares, turn_of
 from braidlog.spark.options import EARLIEST, LATEST, Edge, Selection, SourceOptions
 from braidlog.spark.planning import Range
 from braidlog.spark.sessions import FORGOTTEN, ending, handle, reach
@@ -260,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
         if records is not None:
-            waiting = shares(waiting, records)
+            waiting = shares(waiting, records, turn_of(start))
         if size is not None:
             rooms = shares({name: count * size for name, count in waiting.items()}, size)
             waiting = {
