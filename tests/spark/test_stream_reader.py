@@ -352,6 +352,40 @@ def test_new_logs_of_a_pattern_are_read_from_their_start(
     assert going_on.until(1) == named("orders-2", 1, b"third")
 
 
+def test_an_idle_query_by_a_pattern_looks_at_all_logs_now_and_then_only(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, looks = planning.living, []
+
+    def living(*args: Any) -> list[Log]:
+        looks.append(args)
+        return looked(*args)
+
+    monkeypatch.setattr(planning, "living", living)
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 3600.0)
+    orders.append(b"a")
+    following = query(log="orders*", startingOffsets="earliest")
+    following.until(1)
+    looks.clear()
+    for _ in range(3):
+        assert following.batch() == []
+    assert len(looks) <= 1
+    braid.create("orders-2").append(b"b")
+    assert following.batch() == []
+    orders.append(b"c")  # whenever a batch is made, all logs are looked at
+    assert sorted(following.until(2)) == [*named("orders", 1, b"c"), *named("orders-2", 0, b"b")]
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 0.0)
+    braid.create("orders-3").append(b"d")
+    assert following.until(1) == named("orders-3", 0, b"d")
+    now = query(at=following.at, log="orders*")
+    now.batch()
+    braid.create("orders-4").append(b"e")
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 3600.0)
+    now.batch()
+    now.reader.prepareForTriggerAvailableNow()
+    assert now.until(1) == named("orders-4", 0, b"e")
+
+
 def test_what_was_trimmed_is_an_error_or_skipped(orders: Log, query: Callable[..., Query]) -> None:
     orders.append_many([b"%d" % n for n in range(10)])
     following = query(startingOffsets="earliest", maxOffsetsPerTrigger="2")

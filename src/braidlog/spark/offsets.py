@@ -81,8 +81,8 @@ def between(start: Offset, end: Offset) -> Iterator[tuple[str, At, int]]:
 def shares(wanted: Mapping[str, int], limit: int, turn: Sequence[str] = ()) -> dict[str, int]:
     """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want.
 
-    Whoever wants something gets one: a short log would wait for good behind a long one that grows as fast as it is read.
-    If there is not enough for that, the first of `turn`, which names all of them, get one each.
+    Whoever wants something gets one: a short log would wait for ever behind a long one that grows as fast as it is
+    read. If there is not enough for that, the first of `turn`, which names all of them, get one each.
     """
     waiting = {name for name, count in wanted.items() if count}
     if len(waiting) > limit:

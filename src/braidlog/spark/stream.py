@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._targets: dict[int, int] | None = None  # with Trigger.AvailableNow: how far each log is read
         self._meant: dict[int, bool] = {}  # which logs of a pattern are, by number
+        self._looked = -math.inf  # when it looked for other logs though nothing had happened
         self._latest: Offset | None = None  # what could be read when it was last looked
 
     # --- what Spark asks -------------------------------------------------------------------------------------------
@@ -189,12 +191,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
                 found[name] = at._replace(position=max(at.position, target))
         known = {at.id for at in (*found.values(), *start.logs.values())}
-        for log in self._others(start):
+        for log in self._others(start) if found != start.logs or self._time_to_look() else ():
             if log.id not in known and (self._targets is None or log.id in self._targets):
                 with contextlib.suppress(Gone):  # it was here for a moment only
                     found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
         self._latest = Offset(readable)
         return Offset(found), skipping
+
+    def _time_to_look(self) -> bool:
+        """Whether to look for other logs though nothing has happened: that is to go through all that there are."""
+        if self._targets is None and time.monotonic() < self._looked + limits.SPARK_LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        return True
 
     def _others(self, start: Offset) -> list[Log]:
         """Logs that are meant and may not be read yet: those of a pattern, and those that were added to the options."""
