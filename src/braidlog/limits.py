@@ -135,6 +135,7 @@ SPARK_TASKS_PER_CORE: Final = 2  # of the driver, where that is in between
 SPARK_VALUE_BYTES_MAX: Final = 256 * MIB  # of a value that is an Arrow stream, when it is not compressed any more
 SPARK_VALUE_ROWS_MAX: Final = 16 * 1024 * 1024  # of such a value
 SPARK_IDLE_WAIT_S: Final = 0.1  # for something new, before a stream tells Spark that there is nothing
+SPARK_LOOK_S: Final = 1.0  # between two looks for new logs of a pattern, while its logs get nothing
 SPARK_RETRY_S: Final = 30.0  # that a stream waits for a directory it cannot follow now, or one that is behind
 
 # Processes that serve.

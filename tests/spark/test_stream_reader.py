@@ -19,6 +19,7 @@ from braidlog.spark import BraidlogFailed, planning
 from braidlog.spark.columns import schema
 from braidlog.spark.options import parse
 from braidlog.spark.stream import StreamReader
+from braidlog.spark.time_travel import severed
 from tests.spark.conftest import eventually
 
 Got = list[tuple[str, int, bytes]]
@@ -167,6 +168,23 @@ def test_limits_in_records_are_shared_by_the_logs(braid: Braid, orders: Log, que
     assert [log for log, _, _ in both.batch()] == ["orders"] * 18 + ["payments"] * 2
     both.limit = ReadAllAvailable()
     assert len(both.batch()) == 80
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxBytesPerTrigger": "1000"}], ids=["records", "both"])
+@pytest.mark.parametrize("records", [1, 2, 3, 4])
+def test_where_a_batch_has_not_one_record_for_each_log_they_take_turns(
+    braid: Braid, orders: Log, query: Callable[..., Query], records: int, limits: dict[str, str]
+) -> None:
+    orders.append(b"o")
+    for name in ("big-1", "big-2", "big-3", "empty", "long"):
+        log = braid.create(name)
+        if name != "empty":
+            log.append_many([b"x"] * 100)
+    all_of_them = query(log="*", startingOffsets="earliest", maxOffsetsPerTrigger=str(records), **limits)
+    all_of_them.batch()
+    batches = [{log for log, _, _ in all_of_them.batch()} for _ in range(6)]
+    assert all(len(batch) == records for batch in batches)
+    assert set.union(*batches) == {"orders", "big-1", "big-2", "big-3", "long"}
 
 
 def test_limits_in_bytes_and_both_together(orders: Log, query: Callable[..., Query]) -> None:
@@ -334,6 +352,40 @@ def test_new_logs_of_a_pattern_are_read_from_their_start(
     assert going_on.until(1) == named("orders-2", 1, b"third")
 
 
+def test_an_idle_query_by_a_pattern_looks_at_all_logs_now_and_then_only(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, looks = planning.living, []
+
+    def living(*args: Any) -> list[Log]:
+        looks.append(args)
+        return looked(*args)
+
+    monkeypatch.setattr(planning, "living", living)
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 3600.0)
+    orders.append(b"a")
+    following = query(log="orders*", startingOffsets="earliest")
+    following.until(1)
+    looks.clear()
+    for _ in range(3):
+        assert following.batch() == []
+    assert len(looks) <= 1
+    braid.create("orders-2").append(b"b")
+    assert following.batch() == []
+    orders.append(b"c")  # whenever a batch is made, all logs are looked at
+    assert sorted(following.until(2)) == [*named("orders", 1, b"c"), *named("orders-2", 0, b"b")]
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 0.0)
+    braid.create("orders-3").append(b"d")
+    assert following.until(1) == named("orders-3", 0, b"d")
+    now = query(at=following.at, log="orders*")
+    now.batch()
+    braid.create("orders-4").append(b"e")
+    monkeypatch.setattr(limits, "SPARK_LOOK_S", 3600.0)
+    now.batch()
+    now.reader.prepareForTriggerAvailableNow()
+    assert now.until(1) == named("orders-4", 0, b"e")
+
+
 def test_what_was_trimmed_is_an_error_or_skipped(orders: Log, query: Callable[..., Query]) -> None:
     orders.append_many([b"%d" % n for n in range(10)])
     following = query(startingOffsets="earliest", maxOffsetsPerTrigger="2")
@@ -394,6 +446,26 @@ def test_a_log_that_ends_before_what_was_read_of_it_is_noticed(
             query.reader.stop()
 
 
+def test_a_batch_that_is_done_again_has_time_to_catch_up_too_and_ends_where_its_log_does(
+    orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append_many([b"a", b"b"])
+    begun = query(startingOffsets="earliest")
+    begun.batch()
+    end = json.loads(begun.at)
+    end["logs"]["orders"]["position"] = 3
+    late = threading.Timer(0.5, orders.append, [b"c"])
+    late.start()
+    assert query(at=begun.at).read(begun.at, json.dumps(end)) == named("orders", 0, b"a", b"b", b"c")
+    late.join()
+    monkeypatch.setattr(limits, "SPARK_RETRY_S", 0.2)
+    end["logs"]["orders"]["position"] = 5
+    with pytest.raises(BraidlogFailed, match=r"'orders' ends at 3, .* up to position 5.*failOnDataLoss=false"):
+        query(at=begun.at).read(begun.at, json.dumps(end))
+    shorter = query(at=begun.at, failOnDataLoss="false").read(begun.at, json.dumps(end))
+    assert shorter == named("orders", 0, b"a", b"b", b"c")
+
+
 def test_whoever_is_asked_has_time_to_catch_up_with_the_checkpoint(orders: Log, query: Callable[..., Query]) -> None:
     orders.append(b"a")
     following = query(startingOffsets="earliest")
@@ -425,6 +497,102 @@ def test_two_forks_that_became_one_log_go_on_where_the_first_of_them_was(
     second.promote()
     going_on = query(at=json.dumps(at), log="trial-*", onForkEnd="continue")
     assert going_on.until(2) == named("orders", 1, b"b", b"c")
+
+
+def test_a_log_that_is_added_to_the_options_is_read_from_its_start(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    braid.create("payments").append(b"p")
+    one = query(startingOffsets="earliest")
+    one.until(1)
+    both = query(at=one.at, log="orders,payments")
+    assert both.until(1) == named("payments", 0, b"p")
+    orders.append(b"b")
+    assert both.until(1) == named("orders", 1, b"b")
+
+
+def test_a_log_that_is_taken_out_of_the_options_is_not_read_on(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    braid.create("payments")
+    begun = query(startingOffsets="earliest")
+    begun.until(1)
+    for selection in ({"log": "payments"}, {"log": "pay*"}, {"log": "payments", "onForkEnd": "continue"}):
+        failed(query(at=begun.at, **selection), "reads log 'orders', which log 'pay", "does not select")
+
+
+def test_what_a_fork_goes_on_as_is_told_from_a_log_that_is_not_selected(
+    braid: Braid, orders: Log, query: Callable[..., Query]
+) -> None:
+    orders.append(b"a")
+    middle = orders.cfork("middle", promotable=True)
+    fork = middle.cfork("trial", promotable=True)
+    following = query(log="trial", startingOffsets="earliest", onForkEnd="continue")
+    following.until(1)
+    fork.promote()
+    eventually(lambda: following.batch() == [] and "middle" in following.logs(), "the first promotion", 20)
+    middle.promote()
+    eventually(lambda: following.batch() == [] and "orders" in following.logs(), "the second promotion", 20)
+    braid.create("trial").append(b"another")
+    orders.append(b"b")
+    going_on = query(at=following.at, log="trial")
+    assert going_on.until(1) == named("orders", 1, b"b")
+    assert going_on.batch() == []
+    failed(query(at=following.at, log="payments", onForkEnd="continue"), "does not select")
+
+
+def test_checkpoints_that_do_not_say_what_went_on_are_good_still(orders: Log, query: Callable[..., Query]) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial", promotable=True)
+    fork.promote()
+    at = json.dumps({"version": 1, "logs": {"orders": {"id": orders.id, "position": 0}}})
+    for selection in ("trial", "trial*"):
+        assert query(at=at, log=selection, onForkEnd="continue").until(1) == named("orders", 0, b"a")
+
+
+def test_an_end_that_nobody_knows_any_more_is_never_put_up_with(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append(b"a")
+    fork = orders.cfork("trial-1", promotable=True)
+    following = query(log="trial-*", startingOffsets="earliest")
+    following.until(1)
+    following.reader.stop()
+    fork.append(b"unread")
+    fork.promote()
+    monkeypatch.setattr(limits, "TOMBSTONES_KEPT_MAX", 1)
+    for name in ("one", "two"):
+        braid.create(name)
+        braid.drop(name)
+    for options in ({}, {"onForkEnd": "continue"}, {"onForkEnd": "continue", "failOnDataLoss": "false"}):
+        late = query(at=following.at, log="trial-*", **options)
+        failed(late, "'trial-1' ended so long ago that it is not known how", "up to position 1", "new checkpoint")
+
+
+def test_a_pattern_means_no_logs_that_braidlog_keeps_or_makes_for_itself(
+    braid: Braid, orders: Log, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.append(b"a")
+    braid.create("braidlog.audit").append(b"a call")
+    named_too, all_logs = (query(log=log, startingOffsets="earliest") for log in ("braidlog.audit,ord*", "*"))
+    assert sorted(named_too.until(2)) == [*named("braidlog.audit", 0, b"a call"), *named("orders", 0, b"a")]
+    assert all_logs.until(1) == named("orders", 0, b"a")
+    asked, info = [], Log.info
+    monkeypatch.setattr(Log, "info", lambda log: asked.append(log.name) or info(log))
+    with severed(orders, None, "table-in-use") as table:
+        braid.create("payments").append(b"p")
+        assert all_logs.until(1) == named("payments", 0, b"p")
+        assert all_logs.batch() == []
+        assert asked.count(table.name) == 1
+        assert [log.name for log in planning.living(braid, parse({"url": "/x", "log": "*"}, {}).selection)] == [
+            "orders",
+            "payments",
+        ]
+        assert query(log=table.name, startingOffsets="earliest").until(1) == named(table.name, 0, b"a")
+    orders.append(b"b")
+    assert all_logs.until(1) == named("orders", 1, b"b")
 
 
 def test_an_end_makes_no_sense_for_a_stream(directory: str) -> None:

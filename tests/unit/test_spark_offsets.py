@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.errors import InvalidArgument
-from braidlog.spark.offsets import At, Offset, between, shares
+from braidlog.spark.offsets import At, Offset, between, shares, turn_of
 
 
 def test_the_same_offset_is_the_same_text() -> None:
-    one = Offset({"b": At(2, 5), "a": At(1, 3)})
-    other = Offset({"a": At(1, 3), "b": At(2, 5)})
+    one = Offset({"b": At(2, 5, ("trial",)), "a": At(1, 3)})
+    other = Offset({"a": At(1, 3), "b": At(2, 5, ("trial",))})
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
     assert Offset.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert Offset({"a": At(1, 3)}).to_json() == {"version": 1, "logs": {"a": {"id": 1, "position": 3}}}
 
 
 def test_where_a_query_began_is_marked_until_it_is_written_down() -> None:
@@ -58,3 +59,13 @@ def test_a_limit_is_shared_in_proportion() -> None:
 def test_a_short_log_does_not_wait_behind_a_long_one() -> None:
     assert shares({"a": 1_000_000, "b": 100, "c": 0}, 1000) == {"a": 999, "b": 1, "c": 0}
     assert shares({"a": 1_000_000, "b": 1, "c": 1}, 3) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_where_there_is_not_one_for_each_the_next_ones_get_it() -> None:
+    start = Offset({"a": At(1, 500), "b": At(2, 0), "c": At(3, 4), "idle": At(4, 0)})
+    assert turn_of(start) == ["a", "b", "c", "idle"]
+    assert turn_of(Offset(start.logs | {"b": At(2, 2)})) == ["c", "idle", "a", "b"]
+    assert turn_of(Offset({})) == []
+    wanted = {"a": 9, "b": 9, "c": 1}
+    assert shares(wanted, 2, ["c", "idle", "a", "b"]) == {"a": 1, "b": 0, "c": 1}
+    assert shares(wanted, 1, ["idle", "a", "b", "c"]) == {"a": 1, "b": 0, "c": 0}

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from braidlog.errors import InvalidArgument
+from braidlog.spark.columns import schema
 from braidlog.spark.options import EARLIEST, LATEST, Place, SourceOptions, parse
+from braidlog.spark.source import BatchReader
 
 
 def parsed(**options: str) -> SourceOptions:
@@ -18,6 +20,13 @@ def refused(options: dict[str, str], environment: dict[str, str] | None = None) 
     with pytest.raises(InvalidArgument) as caught:
         parse(options, environment or {})
     return str(caught.value)
+
+
+def test_what_only_a_stream_can_do_is_refused_for_a_batch() -> None:
+    for name, value in (("maxOffsetsPerTrigger", "5"), ("maxBytesPerTrigger", "5"), ("onForkEnd", "continue")):
+        with pytest.raises(InvalidArgument, match=f"{name}.* is for streams"):
+            BatchReader(parsed(**{name: value}), schema(headers=False))
+    BatchReader(parsed(onForkEnd="fail"), schema(headers=False))
 
 
 def test_names_are_read_in_any_case_and_defaults_are_those_of_kafka() -> None:

@@ -10,11 +10,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -35,6 +44,10 @@ _TYPES: Final[dict[str, DataType]] = {
     "headers": ArrayType(_HEADER),
     "log": StringType(),
 }
+_IN_JSON: Final[tuple[type[DataType], ...]] = (
+    *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+)
 
 
 def schema(*, headers: bool) -> StructType:
@@ -77,6 +90,29 @@ def _check_value(kind: DataType, value_format: ValueFormat) -> None:
     if not right:
         shape = "array<struct<...>>" if value_format == "arrow" else "struct<...>"
         raise InvalidArgument(f"column 'value' is {shape} with valueFormat={value_format}, not {kind.simpleString()}")
+    if value_format == "json":
+        _check_json(kind, "value")
+
+
+def _check_json(kind: DataType, name: str) -> None:
+    """InvalidArgument for a type that decoding does not know: every value would be null."""
+    if isinstance(kind, StructType):
+        inside = [(field.dataType, f"{name}.{field.name}", field.nullable) for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inside = [(kind.elementType, f"{name}.element", kind.containsNull)]
+    elif type(kind) in _IN_JSON:
+        return
+    else:
+        raise InvalidArgument(
+            f"valueSchema cannot read {kind.simpleString()}, as {name!r} is: read values as they are, and take them "
+            "apart with braidlog.spark.json_values"
+        )
+    for each, path, nullable in inside:
+        if not nullable:
+            raise InvalidArgument(
+                f"valueSchema says that {path!r} is never null, but a record may lack it: leave out NOT NULL"
+            )
+        _check_json(each, path)
 
 
 def batches(

@@ -5,11 +5,12 @@ can be given to another log one day, whose positions mean other records.
 
 What a batch reads follows from its two offsets alone: of each log that is in both, the positions between them. A log
 that is in the second one only was found, or is what a promoted fork goes on as: the next batch reads it from there on.
+It says then of which forks, as nothing else tells whether a log that the options do not name was meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -19,10 +20,18 @@ _VERSION: Final = 1
 
 
 class At(NamedTuple):
-    """A log by its number, and the first position of it that was not read yet."""
+    """A log by its number, the first position of it that was not read yet, and the forks that go on as this log."""
 
     id: int
     position: int
+    forks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "position": self.position} | ({"forks": list(self.forks)} if self.forks else {})
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> At:
+        return cls(int(found["id"]), int(found["position"]), tuple(str(name) for name in found.get("forks", ())))
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Offset:
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        logs = {name: {"id": at.id, "position": at.position} for name, at in sorted(self.logs.items())}
+        logs = {name: at.to_json() for name, at in sorted(self.logs.items())}
         return {"version": _VERSION, "logs": logs} | ({"initial": True} if self.initial else {})
 
     @classmethod
@@ -45,7 +54,7 @@ class Offset:
         try:
             if found["version"] != _VERSION:
                 raise InvalidArgument(f"the checkpoint has offsets of version {found['version']}: a newer braidlog's")
-            logs = {str(name): At(int(at["id"]), int(at["position"])) for name, at in found["logs"].items()}
+            logs = {str(name): At.from_json(at) for name, at in found["logs"].items()}
             return cls(logs, bool(found.get("initial", False)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InvalidArgument):
@@ -69,18 +78,32 @@ def between(start: Offset, end: Offset) -> Iterator[tuple[str, At, int]]:
             yield name, at, to.position
 
 
-def shares(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
+def shares(wanted: Mapping[str, int], limit: int, turn: Sequence[str] = ()) -> dict[str, int]:
     """A limit shared out in proportion to what is wanted; all of it is used if there is so much to want.
 
-    Whoever wants something gets one, if there are enough for that: a short log would wait for ever behind a long one
-    that grows as fast as it is read.
+    Whoever wants something gets one: a short log would wait for ever behind a long one that grows as fast as it is
+    read. If there is not enough for that, the first of `turn`, which names all of them, get one each.
     """
-    given = _proportional(wanted, limit)
     waiting = {name for name, count in wanted.items() if count}
-    if all(given[name] for name in waiting) or len(waiting) > limit:
+    if len(waiting) > limit:
+        given = dict.fromkeys(wanted, 0)
+        return given | dict.fromkeys([name for name in turn or sorted(waiting) if name in waiting][:limit], 1)
+    given = _proportional(wanted, limit)
+    if all(given[name] for name in waiting):
         return given
     rest = _proportional({name: count - 1 for name, count in wanted.items() if count}, limit - len(waiting))
     return {name: rest[name] + 1 if name in waiting else 0 for name in wanted}
+
+
+def turn_of(start: Offset) -> list[str]:
+    """All logs by name, beginning with the one whose turn it is.
+
+    That moves on by one with each record that is read. So while there are more logs waiting than a batch may have
+    records, it is the next ones each time, and after as many batches as there are logs each of them was among them.
+    """
+    names = sorted(start.logs)
+    first = sum(at.position for at in start.logs.values()) % max(len(names), 1)
+    return names[first:] + names[:first]
 
 
 def _proportional(wanted: Mapping[str, int], limit: int) -> dict[str, int]:

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from braidlog import Braid, Info, Log, Plan, limits
-from braidlog.errors import NotFound, OutOfRange, Trimmed
+from braidlog.errors import Gone, NotFound, OutOfRange, Trimmed
+from braidlog.forest.names import is_system
 from braidlog.spark.options import EARLIEST, LATEST, Edge, Selection, SourceOptions
 from braidlog.spark.partitioning import Cutter, target_bytes
 
 _log = logging.getLogger("braidlog.spark")
+PURPOSE: Final = "braidlog.purpose"  # the label of what a helper makes, which it will squash
 _FROM_THE_BEGINNING: Final = Edge(all=EARLIEST)
 _TO_THE_END: Final = Edge(all=LATEST)
 
@@ -40,15 +42,33 @@ def selected(braid: Braid, selection: Selection) -> list[Log]:
     return found
 
 
-def living(braid: Braid, selection: Selection) -> list[Log]:
-    """The same, without those that are not there."""
+def living(braid: Braid, selection: Selection, meant: dict[int, bool] | None = None) -> list[Log]:
+    """The same, without those that are not there.
+
+    A pattern means no log that braidlog keeps for itself, which have reserved names, or that its helpers make for as
+    long as they work, which have a label. What is known of that is kept in `meant`, by number: each log is asked once.
+    """
     if not selection.fixed:
-        return sorted((log for log in braid.logs() if selection.matches(log.name)), key=lambda log: log.name)
+        matching = [log for log in braid.logs() if selection.matches(log.name)]
+        known = {} if meant is None else meant
+        for ended in known.keys() - {log.id for log in matching}:
+            del known[ended]
+        return sorted((log for log in matching if _is_meant(log, selection, known)), key=lambda log: log.name)
     found = []
     for name in sorted(selection.names):
         with contextlib.suppress(NotFound):
             found.append(braid.log(name))
     return found
+
+
+def _is_meant(log: Log, selection: Selection, known: dict[int, bool]) -> bool:
+    if log.id not in known:
+        try:
+            named = log.name in selection.names
+            known[log.id] = named or not (is_system(log.name) or PURPOSE in log.info().labels)
+        except Gone:
+            return False
+    return known[log.id]
 
 
 def check_named(edge: Edge | None, name: str, logs: Iterable[Log]) -> None:

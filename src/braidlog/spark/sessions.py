@@ -6,12 +6,16 @@ plan: each process takes its token from the file that `tokenFile` names, or from
 
 from __future__ import annotations
 
+from typing import Final
+
 import braidlog
 from braidlog import Braid, Log
 from braidlog.client.opening import directory_of
 from braidlog.client.remote.opening import SCHEMES
 from braidlog.errors import InvalidArgument
 from braidlog.spark.options import Place
+
+FORGOTTEN: Final = "forgotten"
 
 
 def reach(place: Place) -> Braid:
@@ -35,6 +39,9 @@ def handle(braid: Braid, log_id: int, name: str) -> Log:
 
 
 def ending(braid: Braid, log_id: int) -> tuple[str, str]:
-    """How a log ended that lives no more, and the name of the log that it lives on in, if any."""
+    """How a log ended that lives no more, and the name of the log that it lives on in, if any. `FORGOTTEN` if it was so
+    long ago that nobody knows."""
     found = braid._session.backend.end_of(log_id)
-    return ("squashed", "") if found is None else (found[0].kind, found[1])
+    if found is None or found[0].name.startswith("#"):  # no log is called so: it stands for a name that is not known
+        return FORGOTTEN, ""
+    return found[0].kind, found[1]

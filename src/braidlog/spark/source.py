@@ -85,6 +85,8 @@ class BatchReader(DataSourceReader):
         ):
             if given is not None:
                 raise InvalidArgument(f"{name} is for streams: a batch query reads its range at once; leave it out")
+        if options.on_fork_end != "fail":
+            raise InvalidArgument("onForkEnd=continue is for streams: a batch query reads the log that it names")
         self._options = options
         self._schema = schema
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -29,10 +30,10 @@ from braidlog import Braid, Info, Log, limits
 from braidlog.embedded.replica import Replica
 from braidlog.errors import Gone, InvalidArgument, NotFound, Unavailable
 from braidlog.spark import planning
-from braidlog.spark.offsets import At, Offset, between, shares
-from braidlog.spark.options import EARLIEST, LATEST, Edge, SourceOptions
+from braidlog.spark.offsets import At, Offset, between, shares, turn_of
+from braidlog.spark.options import EARLIEST, LATEST, Edge, Selection, SourceOptions
 from braidlog.spark.planning import Range
-from braidlog.spark.sessions import ending, handle, reach
+from braidlog.spark.sessions import FORGOTTEN, ending, handle, reach
 from braidlog.spark.source import BraidPartition, read
 from braidlog.spark.workers import called
 
@@ -58,6 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Braid | None = None
         self._initial: Offset | None = None
         self._targets: dict[int, int] | None = None  # with Trigger.AvailableNow: how far each log is read
+        self._meant: dict[int, bool] = {}  # which logs of a pattern are, by number
+        self._looked = -math.inf  # when it looked for other logs though nothing had happened
         self._latest: Offset | None = None  # what could be read when it was last looked
 
     # --- what Spark asks -------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with called():
-            logs = planning.living(self._braid, self._options.selection)
+            logs = planning.living(self._braid, self._options.selection, self._meant)
             self._targets = {}
             for log in logs:
                 with contextlib.suppress(Gone):  # then it is nothing to be waited for
@@ -166,32 +169,64 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 heir = self._heir(name, at)
                 if heir is not None and (heir[0] == name or heir[0] not in start.logs):
                     into, goes_on = heir  # another fork may have become the same log, and was not read as far
-                    found[into] = readable[into] = min(found.get(into, goes_on), goes_on)
+                    other = found.get(into, goes_on)
+                    forks = tuple(sorted({*other.forks, *goes_on.forks}))
+                    found[into] = readable[into] = min(other, goes_on)._replace(forks=forks)
                 continue
             if info.name != name:
                 raise InvalidArgument(
                     f"the checkpoint calls log number {at.id} {name!r}, but here that is {info.name!r}: is it another "
                     "braid than the query began with? Use a checkpoint of its own for each"
                 )
-            readable[name] = At(at.id, info.readable_tail)
+            self._check_meant(name, at, start)
+            readable[name] = at._replace(position=info.readable_tail)
             if at.position < info.start:
                 planning.lost(name, at.position, info.start, fail=self._options.fail_on_data_loss)
-                found[name] = At(at.id, info.start)
+                found[name] = at._replace(position=info.start)
                 skipping.add(name)
             elif at.position > info.tail:
                 self._cut(name, at, info.tail)
-                found[name] = At(at.id, info.tail)
+                found[name] = at._replace(position=info.tail)
             else:
                 target = info.readable_tail if self._targets is None else self._target(at.id, info.readable_tail)
-                found[name] = At(at.id, max(at.position, target))
-        if not self._options.selection.fixed:
-            known = {at.id for at in (*found.values(), *start.logs.values())}
-            for log in planning.living(self._braid, self._options.selection):
-                if log.id not in known and (self._targets is None or log.id in self._targets):
-                    with contextlib.suppress(Gone):  # it was here for a moment only
-                        found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
+                found[name] = at._replace(position=max(at.position, target))
+        known = {at.id for at in (*found.values(), *start.logs.values())}
+        for log in self._others(start) if found != start.logs or self._time_to_look() else ():
+            if log.id not in known and (self._targets is None or log.id in self._targets):
+                with contextlib.suppress(Gone):  # it was here for a moment only
+                    found[log.name] = readable[log.name] = At(log.id, self._info(log).start)
         self._latest = Offset(readable)
         return Offset(found), skipping
+
+    def _time_to_look(self) -> bool:
+        """Whether to look for other logs though nothing has happened: that is to go through all that there are."""
+        if self._targets is None and time.monotonic() < self._looked + limits.SPARK_LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        return True
+
+    def _others(self, start: Offset) -> list[Log]:
+        """Logs that are meant and may not be read yet: those of a pattern, and those that were added to the options."""
+        selection = self._options.selection
+        if not selection.fixed:
+            return planning.living(self._braid, selection, self._meant)
+        passed_on = {fork for at in start.logs.values() for fork in at.forks}
+        added = tuple(name for name in selection.names if name not in start.logs and name not in passed_on)
+        return planning.living(self._braid, Selection(added)) if added else []
+
+    def _check_meant(self, name: str, at: At, start: Offset) -> None:
+        """InvalidArgument if the options do not select a log of the checkpoint, nor a fork that goes on as it."""
+        selection = self._options.selection
+        if any(selection.matches(meant) for meant in (name, *at.forks)):
+            return
+        if not at.forks and self._options.on_fork_end == "continue":  # older checkpoints do not say of which forks
+            living = {log.name for log in planning.living(self._braid, Selection(selection.names))}
+            if not selection.fixed or any(meant not in start.logs and meant not in living for meant in selection.names):
+                return
+        raise InvalidArgument(
+            f"the checkpoint is of a query that reads log {name!r}, which {selection} does not select: select it too, "
+            "or begin with a new checkpoint"
+        )
 
     def _cut(self, name: str, at: At, tail: int) -> None:
         """A log never becomes shorter, so this is another one that has its name and number."""
@@ -234,7 +269,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
         if records is not None:
-            waiting = shares(waiting, records)
+            waiting = shares(waiting, records, turn_of(start))
         if size is not None:
             rooms = shares({name: count * size for name, count in waiting.items()}, size)
             waiting = {
@@ -275,6 +310,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _heir(self, name: str, at: At) -> tuple[str, At] | None:
         """What a log that is no more goes on as, if the options allow it. Otherwise Gone says why it ended."""
         kind, into = ending(self._braid, at.id)
+        if kind == FORGOTTEN:  # if it was promoted, to leave it out would be to lose what was not read of it
+            raise Gone(
+                f"log {name!r} ended so long ago that it is not known how; the query had read it up to position "
+                f"{at.position}: begin with a new checkpoint",
+                end=kind,
+            )
         how = "lost to another fork, which was promoted" if kind == "lost" else f"was {kind}"
         got = f"log {name!r} {how}; the query had read it up to position {at.position}"
         goes_on = self._options.on_fork_end == "continue"
@@ -286,7 +327,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end=kind,
                 )
             _log.warning("%s: going on with %r, as onForkEnd=continue says", got, into)
-            return into, At(self._braid.log(into).id, at.position)
+            return into, At(self._braid.log(into).id, at.position, at.forks or (name,))
         try:
             other = self._braid.log(name)
         except NotFound:
@@ -308,7 +349,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, known_as, standing = handle(self._braid, at.id, name), name, at
         while True:
             try:
-                info = self._info(log)
+                info = self._info(log, stop)
                 break
             except Gone:
                 heir = self._heir(known_as, standing)
@@ -316,6 +357,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     return None
                 known_as, standing = heir  # which may have been promoted in its turn
                 log = handle(self._braid, standing.id, name)  # the same records, under the name they were begun with
+        if info.tail < stop:
+            self._cut(name, at._replace(position=stop), info.tail)
+            stop = max(info.tail, at.position)
         start = max(at.position, info.start)
         if start > at.position:
             planning.lost(name, at.position, min(start, stop), fail=self._options.fail_on_data_loss)
