@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import braidlog
 from braidlog import Log, limits
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, InvalidArgument, Locked, NotFound, OutcomeUnknown, Unavailable
-from braidlog.spark import reaching
+from braidlog.spark import reaching, sink
 from braidlog.spark.binding import Patience, Written, bind, discard_all
 from braidlog.spark.options import Place
 from braidlog.spark.reaching import Reach
@@ -25,6 +26,7 @@ from braidlog.testing.seaweed import Seaweed
 from tests.spark.conftest import eventually
 from tests.spark.test_sink import expected, numbered, write, writer_of
 
+VALUES = StructType([StructField("value", StringType())])
 BRIEFLY = Patience(commit_s=0.2, blocked_s=0.2)
 PATIENTLY = Patience(commit_s=30.0, blocked_s=30.0)
 
@@ -83,6 +85,9 @@ def test_a_service_is_written_to_past_its_brokers(spark: SparkSession, cluster: 
         write(numbered(spark, 10, 2), cluster.url, "beside", txnAppId="etl", txnVersion=1)
         assert fork.info().own == 10
         assert braid.log("through").tail() == 50_000
+        fork.squash()
+        with pytest.raises(NotFound, match="was a fork that was squashed"):
+            sink.batch_writer({"url": cluster.url, "log": "beside", "createLog": "true"}, VALUES, False)
 
 
 def test_objects_elsewhere_are_written_to_by_tasks(spark: SparkSession, s3: Seaweed, directory: str) -> None:
@@ -91,6 +96,27 @@ def test_objects_elsewhere_are_written_to_by_tasks(spark: SparkSession, s3: Seaw
         write(numbered(spark, 1000, 2), directory)
         assert read(braid) == expected(1000)
         assert {part.object is not None for part in braid.log("orders").plan().parts} == {True}
+
+
+# --- what is made -----------------------------------------------------------------------------------------------------
+
+
+def test_no_log_is_made_of_the_name_of_a_fork_that_ended(directory: str) -> None:
+    with braidlog.open(directory) as braid:
+        orders = braid.create("orders")
+        won, _ = orders.cfork("won", promotable=True), orders.cfork("lost", promotable=True)
+        orders.cfork("squashed").squash()
+        won.promote()
+        for name in ("squashed", "lost"):
+            with pytest.raises(NotFound, match=f"was a fork that was {name}.*create one of that name first"):
+                sink.batch_writer({"url": directory, "log": name, "createLog": "true"}, VALUES, False)
+        with pytest.raises(NotFound, match="promoted into 'orders'"):
+            sink.batch_writer({"url": directory, "log": "won", "createLog": "true"}, VALUES, False)
+        braid.create("dropped")
+        braid.drop("dropped")
+        for name in ("dropped", "never"):
+            sink.batch_writer({"url": directory, "log": name, "createLog": "true"}, VALUES, False)
+        assert [log.name for log in braid.logs()] == ["orders", "dropped", "never"]
 
 
 # --- reaching --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from braidlog.spark.sink_options import SinkOptions
 from braidlog.spark.workers import called
 
 _QUERY: Final = "sql.streaming.queryId"
+_NO_FORKS: Final = ("", "dropped")  # how the last log of a name ended, if there was none or it was a root
 _APPEND_ONLY: Final = (
     "a log is only ever appended to, so {what} cannot be written: {instead}; for another version of a log write on a "
     "fork of it, or to a new log"
@@ -102,6 +103,12 @@ class _Sink:
         except NotFound as error:
             if error.into or not self.options.create_log:
                 raise
+            if error.end not in _NO_FORKS:
+                raise NotFound(
+                    f"log {self.options.log!r} was a fork that was {error.end}, and createLog makes no new log in its "
+                    "place: write to another one, or create one of that name first",
+                    end=error.end,
+                ) from None
             with contextlib.suppress(AlreadyExists):
                 braid.create(self.options.log)
 
