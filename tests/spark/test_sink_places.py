@@ -17,6 +17,7 @@ import braidlog
 from braidlog import Log, limits
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, InvalidArgument, Locked, NotFound, OutcomeUnknown, Unavailable
+from braidlog.metadata.directory import WriterLock
 from braidlog.spark import reaching, sink
 from braidlog.spark.binding import Patience, Written, bind, discard_all
 from braidlog.spark.options import Place
@@ -117,6 +118,20 @@ def test_no_log_is_made_of_the_name_of_a_fork_that_ended(directory: str) -> None
         for name in ("dropped", "never"):
             sink.batch_writer({"url": directory, "log": name, "createLog": "true"}, VALUES, False)
         assert [log.name for log in braid.logs()] == ["orders", "dropped", "never"]
+
+
+def test_a_log_that_the_driver_could_not_make_yet_is_made_by_a_task(directory: str) -> None:
+    braidlog.open(directory).close()
+    lock = WriterLock.acquire(Path(directory), shared=True)
+    writer = sink.stream_writer({"url": directory, "log": "out", "createLog": "true"}, VALUES, False)
+    lock.release()
+    [rows] = pa.table({"value": ["a", "b"]}).to_batches()
+    message = writer.write(iter([rows]))
+    assert isinstance(message, sink.Message)
+    assert message.written is not None
+    bind(Reach(Place(directory)), [message.written], "w", 1, BRIEFLY)
+    with braidlog.open(directory) as braid:
+        assert read(braid, "out") == [b"a", b"b"]
 
 
 # --- reaching --------------------------------------------------------------------------------------------------------

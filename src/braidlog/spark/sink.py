@@ -97,9 +97,10 @@ class _Sink:
         self.reach.insist(self._see, patience_s, create=self.options.create_log)
         _found.add(key)
 
-    def _see(self, braid: Braid) -> None:
+    def _see(self, braid: Braid) -> Log:
+        """The log, made if it is not there and may be."""
         try:
-            self.log(braid)
+            return self.log(braid)
         except NotFound as error:
             if error.into or not self.options.create_log:
                 raise
@@ -110,7 +111,8 @@ class _Sink:
                     end=error.end,
                 ) from None
             with contextlib.suppress(AlreadyExists):
-                braid.create(self.options.log)
+                return braid.create(self.options.log)
+            return self.log(braid)  # somebody else was quicker
 
     def log(self, braid: Braid) -> Log:
         """What is written to: the log, or what a fork was promoted into, if it is to go on there."""
@@ -149,8 +151,12 @@ class _Sink:
             raise
 
     def begin_upload(self) -> Upload:
-        """Leave to store objects. One that was given and not heard of ends by itself, so this is asked for again."""
-        return self.reach.insist(lambda braid: self.log(braid).upload(ttl=self.options.upload_ttl_s))
+        """Leave to store objects. One that was given and not heard of ends by itself, so this is asked for again.
+
+        A log that is to be made may not be there yet, if the driver did not wait until it could make it. Directories
+        are made by the driver only: one that an executor does not see is not the one that the others see.
+        """
+        return self.reach.insist(lambda braid: self._see(braid).upload(ttl=self.options.upload_ttl_s))
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], writer: str, sequence: int, *, skip_lower: bool
