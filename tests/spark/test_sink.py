@@ -18,7 +18,7 @@ from braidlog.client.opening import write_directory
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.record import to_micros
-from braidlog.spark import as_json_values
+from braidlog.spark import as_json_values, json_values
 from braidlog.testing import VirtualClock
 from tests.spark import faulty
 from tests.spark.conftest import eventually
@@ -150,6 +150,20 @@ def test_rows_become_json_values(spark: SparkSession, orders: str) -> None:
     assert second.value == b'{"id":1,"name":"a","odd.name":null}'
     with pytest.raises(braidlog.BraidError, match="'ident' is no column"):
         as_json_values(df, key="ident")
+
+
+def test_rows_come_back_from_json_as_they_were(spark: SparkSession) -> None:
+    df = spark.sql(
+        "select timestamp'2026-01-01 00:00:00.123456' as at, timestamp_ntz'2026-01-01 00:00:00.123456' as wall, "
+        "timestamp_ntz'1900-01-01 00:00:00' as old, array(timestamp_ntz'2026-01-01 00:00:00.000001') as walls, "
+        "map('a', map('b', 1.5D)) as maps, date'2026-01-31' as day, 1.10BD as price"
+    )
+    assert json_values(as_json_values(df), df.schema).select("value.*").collect() == df.collect()
+    for column in ("map(1, 'x')", "array(map('a', map(date'2026-01-31', 1)))", "struct(map(1L, 2L) as m)"):
+        with pytest.raises(braidlog.BraidError, match=r"column 'odd' has a map with keys of type.*transform_keys"):
+            as_json_values(spark.sql(f"select {column} as odd, 1 as n"))
+    keyed = spark.sql("select map(1, 'x') as m, 'v' as value").select("value", "m")
+    assert as_json_values(keyed, headers="m").columns == ["value", "headers"], "that map is not in the value"
 
 
 def test_what_is_written_on_a_fork_is_not_in_its_parent(spark: SparkSession, orders: str) -> None:
