@@ -158,7 +158,13 @@ def test_options_cannot_lead_a_run_on_a_fork_astray(
         spark=spark,
         url=braid.url,
         output=output,
-        read_options={"log": "orders"},
+        read_options={
+            "log": "orders",
+            "maxOffsetsPerTrigger": "6",
+            "startingtimestamp": "2020-01-01",
+            "onForkEnd": "continue",
+            "Timeout": "30",
+        },
         write_options={"log": "words"},
     )
     assert output.tail() == 0, "a run on a fork wrote to production"

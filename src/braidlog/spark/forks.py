@@ -26,7 +26,7 @@ from braidlog import limits
 from braidlog.client.log import Log
 from braidlog.errors import Gone, InvalidArgument, NotFound, Timeout
 from braidlog.spark.offsets import Offset
-from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_rows, records_of
+from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, of_place, read_rows, records_of
 
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
 _BEFORE: Final = ".before"  # what a checkpoint's name ends with while another one takes its place
@@ -93,7 +93,7 @@ def run_on_fork(
         else:
             info = sink.info()
             positions = range(info.fork_point or 0, info.tail)
-            found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=read_options)
+            found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=of_place(read_options))
         produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, sink, positions)
         if checkpoint is not None and moving is not None:
             _move(moving, Path(checkpoint))

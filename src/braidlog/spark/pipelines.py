@@ -29,6 +29,8 @@ Mode: TypeAlias = Literal["append", "update"]
 
 FORMAT: Final = "braidlog"
 MODES: Final = ("append", "update")
+_STARTS: Final = {"startingoffsets", "startingtimestamp"}
+_PLACE: Final = {"tokenfile", "tlsca", "timeout"}  # beside the url
 _RECORD: Final = {"value", "key", "headers", "timestamp"}
 
 
@@ -66,8 +68,15 @@ def records_of(
     spark: SparkSession, url: str, log: str, starting: str, options: Mapping[str, str] | None = None
 ) -> DataFrame:
     """A log as a stream of records. What log that is, options do not change: they may have been made for another."""
-    given = {"startingOffsets": starting, **(options or {}), "url": url, "log": log}
-    return spark.readStream.format(FORMAT).options(**given).load()
+    given = dict(options or {})
+    if not _STARTS & {name.lower() for name in given}:  # the options say so themselves, and may say it as a time
+        given["startingOffsets"] = starting
+    return spark.readStream.format(FORMAT).options(**{**given, "url": url, "log": log}).load()
+
+
+def of_place(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Those of a source's options that say how its place is reached, and so are right for other logs there, too."""
+    return {name: value for name, value in (options or {}).items() if name.lower() in _PLACE}
 
 
 def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
