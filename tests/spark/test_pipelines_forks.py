@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import braidlog
-from apps.pipelines import supply_chain
+from apps.pipelines import supply_chain, wordcount
 from apps.pipelines.command import decoded
 from braidlog.agents.validators import as_verdict
 from braidlog.errors import BraidError, InvalidArgument
@@ -58,6 +59,15 @@ def orders(braid: braidlog.Braid) -> braidlog.Log:
 
 def order(item: str, count: int, kind: str = "order") -> bytes:
     return json.dumps({"kind": kind, "item": item, "count": count}).encode()
+
+
+@pytest.fixture
+def one_store_of_state(spark: SparkSession) -> Iterator[None]:
+    """Each partition has one, which takes a while to open."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
 def forks_of(braid: braidlog.Braid) -> set[str]:
@@ -172,6 +182,32 @@ def test_options_cannot_lead_a_run_on_a_fork_astray(
     assert produced.rows.filter("value = 'mine'").count() == 1
     assert produced.end == 11
     produced.discard()
+
+
+def test_a_pipeline_that_runs_in_update_mode_is_tried_and_validated_in_it(
+    spark: SparkSession, braid: braidlog.Braid, one_store_of_state: None
+) -> None:
+    del one_store_of_state
+    lines = braid.create("lines")
+    lines.append_many([b"log fork", b"fork"])
+    output = braid.create("counts")
+    fork = lines.cfork("try")
+    fork.append_many([b"fork", b"braid"])
+
+    expected = {"log": 1, "fork": 3, "braid": 1}
+
+    def counted(rows: DataFrame) -> bool:
+        return {row.word: row.times for row in wordcount.newest(rows).collect()} == expected
+
+    place: dict[str, Any] = {"spark": spark, "url": braid.url, "mode": "update"}
+    verdict = SparkValidator(wordcount.counts, [satisfies("the words are counted", counted)], **place)(fork)
+    assert verdict, str(verdict)
+    produced = run_on_fork(wordcount.counts, fork, **place, output=output)
+    assert counted(produced.rows)
+    assert output.tail() == 0
+    for made in (SparkValidator, run_on_fork):
+        with pytest.raises(InvalidArgument, match="mode is 'complete'"):
+            made(wordcount.counts, [row_count(exactly=3)], **place | {"mode": "complete"})  # type: ignore[operator]
 
 
 def test_a_pipeline_that_fails_leaves_nothing(spark: SparkSession, braid: braidlog.Braid, orders: braidlog.Log) -> None:

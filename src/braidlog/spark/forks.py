@@ -26,7 +26,7 @@ from braidlog import limits
 from braidlog.client.log import Log
 from braidlog.errors import Gone, InvalidArgument, NotFound, Timeout
 from braidlog.spark.offsets import Offset
-from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, of_place, read_rows, records_of
+from braidlog.spark.pipelines import Mode, Pipeline, begin, checked_mode, into_log, of_place, read_rows, records_of
 
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
 _BEFORE: Final = ".before"  # what a checkpoint's name ends with while another one takes its place
@@ -59,6 +59,7 @@ def run_on_fork(
     url: str,
     output: Log | None = None,
     checkpoint: str | None = None,
+    mode: Mode = "append",
     starting: str = "earliest",
     key: str | None = None,
     read_options: Mapping[str, str] | None = None,
@@ -67,10 +68,12 @@ def run_on_fork(
 ) -> Produced:
     """Run a pipeline over all that a fork holds now, and tell what came of it. `url` is where Spark finds the braid.
 
+    `mode` is that of `run`: with "update" the rows are all that the batches changed, as often as they changed it.
     With a `checkpoint` the next run on the same fork goes on where this one ended, and is only told what is new.
     A run that fails leaves it as it was: the rows of its batches are gone, and the next one makes them again.
     Raises what the pipeline raised, as Spark tells it; Timeout, with the query stopped, after `timeout` seconds.
     """
+    checked_mode(mode)
     scratch = Path(tempfile.mkdtemp(prefix="braidlog-run-"))
     sink: Log | None = None
     moving: Path | None = None  # the checkpoint, until the run is done
@@ -80,11 +83,10 @@ def run_on_fork(
         place = str(moving or scratch / "checkpoint")
         rows = pipeline(records_of(spark, url, fork.name, starting, read_options))
         if output is None:
-            writer = rows.writeStream.outputMode("append").foreachBatch(_parquet_writer(str(scratch / "rows")))
+            writer = rows.writeStream.outputMode(mode).foreachBatch(_parquet_writer(str(scratch / "rows")))
         else:
             sink = _fork_of(output, fork)
-            options = {**(write_options or {}), "url": url, "log": sink.name}
-            writer = as_records(rows, key).writeStream.format(FORMAT).options(**options).outputMode("append")
+            writer = into_log(rows, {**(write_options or {}), "url": url, "log": sink.name}, mode, key)
         query = begin(writer, place, None)
         _finish(query, timeout)
         progress = tuple(query.recentProgress)

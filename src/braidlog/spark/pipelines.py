@@ -57,11 +57,7 @@ def run(
     """
     rows = pipeline(records_of(spark, url, log, starting, read_options))
     place = {"url": url, "log": output, **(write_options or {})}
-    if _checked(mode) == "append":
-        writer = as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
-    else:
-        writer = rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key))
-    return begin(writer, checkpoint, every)
+    return begin(into_log(rows, place, checked_mode(mode), key), checkpoint, every)
 
 
 def records_of(
@@ -72,6 +68,13 @@ def records_of(
     if not _STARTS & {name.lower() for name in given}:  # the options say so themselves, and may say it as a time
         given["startingOffsets"] = starting
     return spark.readStream.format(FORMAT).options(**{**given, "url": url, "log": log}).load()
+
+
+def into_log(rows: DataFrame, place: Mapping[str, str], mode: Mode, key: str | None) -> DataStreamWriter:
+    """Rows on their way into a log, once each; what a batch changed, in `update` mode."""
+    if mode == "append":
+        return as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
+    return rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key))
 
 
 def of_place(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -132,7 +135,7 @@ def read_rows(
     return json_values(records, wanted).select("value.*")
 
 
-def _checked(mode: str) -> str:
+def checked_mode(mode: Mode) -> Mode:
     if mode not in MODES:
         raise InvalidArgument(
             f"mode is {mode!r}, and can be {' or '.join(MODES)}: a log is appended to, and holds no table that is "
