@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -122,8 +123,9 @@ def test_a_fork_can_have_a_checkpoint_which_is_nobody_elses(
     each = {"maxOffsetsPerTrigger": "1"}
     with pytest.raises(PySparkException, match="too far"):
         run_on_fork(fails_later, fork, spark=spark, url=braid.url, checkpoint=mine, read_options=each)
-    second = run_on_fork(doubled, fork, spark=spark, url=braid.url, checkpoint=mine)
-    assert sorted(row.position for row in second.rows.collect()) == [10, 11]
+    second = run_on_fork(doubled, fork, spark=spark, url=braid.url, checkpoint=mine).rows.filter("position > 0")
+    gc.collect()
+    assert sorted(row.position for row in second.collect()) == [10, 11], "rows are gone, and a frame of them is not"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("mine")] == ["mine"]
     with pytest.raises(InvalidArgument, match="try"):
         run_on_fork(doubled, other, spark=spark, url=braid.url, checkpoint=mine)

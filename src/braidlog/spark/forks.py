@@ -34,19 +34,21 @@ _BEFORE: Final = ".before"  # what a checkpoint's name ends with while another o
 
 @dataclass(frozen=True, eq=False)
 class Produced:
-    """What a run left behind. `rows` can be looked at until `discard`, or until this is forgotten."""
+    """What a run left behind. `rows`, and what is made of them, can be looked at until `discard`, or until the process
+    ends: other frames may be made of them that outlive this."""
 
     fork: str
     end: int  # the position that it read up to
     rows: DataFrame
     progress: tuple[StreamingQueryProgress, ...]  # of its last batches, as Spark keeps them
     scratch: Path
+    ended: Callable[[], object]  # rids of the folder
     output: Log | None = None  # a fork of the output log
     positions: range | None = None  # what it wrote there
 
     def discard(self) -> None:
         """Let go of the rows, and of the fork that they were written to. Safe to call again."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.ended()
         if self.output is not None:
             _squash(self.output)
 
@@ -96,7 +98,10 @@ def run_on_fork(
             info = sink.info()
             positions = range(info.fork_point or 0, info.tail)
             found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=of_place(read_options))
-        produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, sink, positions)
+            shutil.rmtree(scratch, ignore_errors=True)  # its checkpoint is of no use any more
+        # Not with what is returned: whoever has only a frame that was made of its rows would find them gone.
+        ended = weakref.finalize(spark, shutil.rmtree, scratch, ignore_errors=True)
+        produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, ended, sink, positions)
         if checkpoint is not None and moving is not None:
             _move(moving, Path(checkpoint))
     except BaseException:
@@ -106,7 +111,6 @@ def run_on_fork(
         if sink is not None:
             _squash(sink)
         raise
-    weakref.finalize(produced, shutil.rmtree, scratch, ignore_errors=True)
     return produced
 
 
