@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ from braidlog import Log, limits
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, InvalidArgument, Locked, NotFound, OutcomeUnknown, Unavailable
 from braidlog.metadata.directory import WriterLock
+from braidlog.objects.files import OsFiles
 from braidlog.spark import reaching, sink
 from braidlog.spark.binding import Patience, Written, bind, discard_all
 from braidlog.spark.options import Place
@@ -187,6 +190,27 @@ def test_what_cannot_be_reached_is_told_with_what_to_do(tmp_path: Path, director
         braidlog.open(directory, serve=False),
         pytest.raises(Locked, match="a process that shares the directory"),
         Reach(Place(directory)).braid(0.0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("create", ["false", "true"])
+@pytest.mark.parametrize("inside", ["file/sub", "loop/sub", "file"])
+def test_a_directory_that_cannot_be_is_told_at_once(tmp_path: Path, inside: str, create: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((InvalidArgument, NotFound), match="directory"):
+        sink.batch_writer({"url": str(tmp_path / inside), "log": "orders", "createLog": create}, VALUES, False)
+
+
+def test_a_disk_that_fails_may_be_better_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(OsFiles, "make_dir", full)
+    with (
+        pytest.raises(Unavailable, match=r"No space left.*mend the storage"),
+        Reach(Place(str(tmp_path / "new"))).braid(0.0, create=True),
     ):
         pass
 
