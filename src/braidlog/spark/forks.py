@@ -88,7 +88,7 @@ def run_on_fork(
             writer = rows.writeStream.outputMode(mode).foreachBatch(_parquet_writer(str(scratch / "rows")))
         else:
             sink = _fork_of(output, fork)
-            writer = into_log(rows, {**(write_options or {}), "url": url, "log": sink.name}, mode, key)
+            writer = into_log(rows, {**(write_options or {}), "url": url, "log": sink.name}, mode, key, place)
         query = begin(writer, place, None)
         _finish(query, timeout)
         progress = tuple(query.recentProgress)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -57,7 +58,7 @@ def run(
     """
     rows = pipeline(records_of(spark, url, log, starting, read_options))
     place = {"url": url, "log": output, **(write_options or {})}
-    return begin(into_log(rows, place, checked_mode(mode), key), checkpoint, every)
+    return begin(into_log(rows, place, checked_mode(mode), key, checkpoint), checkpoint, every)
 
 
 def records_of(
@@ -70,11 +71,13 @@ def records_of(
     return spark.readStream.format(FORMAT).options(**{**given, "url": url, "log": log}).load()
 
 
-def into_log(rows: DataFrame, place: Mapping[str, str], mode: Mode, key: str | None) -> DataStreamWriter:
+def into_log(
+    rows: DataFrame, place: Mapping[str, str], mode: Mode, key: str | None, checkpoint: str
+) -> DataStreamWriter:
     """Rows on their way into a log, once each; what a batch changed, in `update` mode."""
     if mode == "append":
         return as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
-    return rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key))
+    return rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key, _whole(checkpoint)))
 
 
 def of_place(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -84,10 +87,13 @@ def of_place(options: Mapping[str, str] | None) -> dict[str, str]:
 
 def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
     """Start a query that is described."""
-    # A relative path is relative to here, not to where the JVM happened to start.
-    place = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
-    writer = writer.option("checkpointLocation", place)
+    writer = writer.option("checkpointLocation", _whole(checkpoint))
     return (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)).start()
+
+
+def _whole(checkpoint: str) -> str:
+    """A relative path is relative to here, not to where the JVM happened to start."""
+    return checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
 
 
 def as_records(rows: DataFrame, key: str | None = None) -> DataFrame:
@@ -144,12 +150,24 @@ def checked_mode(mode: Mode) -> Mode:
     return mode
 
 
-def _batch_writer(place: Mapping[str, str], key: str | None) -> Callable[[DataFrame, int], None]:
+def _batch_writer(place: Mapping[str, str], key: str | None, checkpoint: str) -> Callable[[DataFrame, int], None]:
     """Write one batch, once: a batch that is tried again is known by its query and its number."""
 
     def write(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        once = {"txnAppId": f"spark:{query}", "txnVersion": str(number)}
+        once = {"txnAppId": f"spark:{_query_of(batch.sparkSession, checkpoint)}", "txnVersion": str(number)}
         as_records(batch, key).write.format(FORMAT).options(**place, **once).mode("append").save()
 
     return write
+
+
+def _query_of(spark: SparkSession, checkpoint: str) -> str:
+    """The id of the query whose batch is written: Spark tells it beside the batch, or, with Spark Connect, nowhere but
+    in the checkpoint."""
+    try:
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except PySparkAttributeError:
+        [metadata] = spark.read.text(f"{checkpoint}/metadata").collect()
+        query = json.loads(metadata.value)["id"]
+    if not query:
+        raise InvalidArgument("Spark did not tell which query this is: a repetition of its batch would not be known")
+    return str(query)
