@@ -273,6 +273,18 @@ def test_a_write_that_fails_leaves_nothing(faulty_spark: SparkSession, orders: s
     eventually(lambda: swept(orders, limits.UPLOAD_TTL_S + 60), "what tasks stored is swept, late ones' too")
 
 
+@pytest.mark.parametrize("winner", faulty.TWICE)
+def test_of_two_attempts_at_a_task_one_is_in_the_log(faulty_spark: SparkSession, orders: str, winner: str) -> None:
+    faulty.arm(orders, winner)
+    write(numbered(faulty_spark, 1000, 2), orders, form="faulty")
+    assert values(orders) == expected(1000)
+    with braidlog.open(orders, read_only=True) as braid:
+        committed = {part.object for part in braid.log("orders").plan().parts}
+    assert not swept(orders, 60, but=committed), "a second attempt stored nothing"
+    assert swept(orders, limits.UPLOAD_TTL_S + 60, but=committed)
+    assert values(orders) == expected(1000)
+
+
 def test_a_commit_whose_answer_was_lost_is_done_once(faulty_spark: SparkSession, orders: str) -> None:
     df = numbered(faulty_spark, 100, 2)
     faulty.arm(orders, faulty.PUBLISHED)

@@ -28,7 +28,7 @@ from braidlog.spark.reaching import Reach
 from braidlog.testing import Cluster
 from braidlog.testing.seaweed import Seaweed
 from tests.spark.conftest import eventually
-from tests.spark.test_sink import expected, numbered, write, writer_of
+from tests.spark.test_sink import expected, numbered, swept, write, writer_of
 
 VALUES = StructType([StructField("value", StringType())])
 BRIEFLY = Patience(commit_s=0.2, blocked_s=0.2)
@@ -216,6 +216,31 @@ def test_a_disk_that_fails_may_be_better_later(tmp_path: Path, monkeypatch: pyte
 
 
 # --- committing ------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_ends_after_the_commit_of_another_one_adds_nothing(directory: str) -> None:
+    with braidlog.open(directory) as braid:
+        braid.create("orders")
+    writer = sink.batch_writer({"url": directory, "log": "orders"}, VALUES, False)
+    [rows] = pa.table({"value": ["a", "b"]}).to_batches()
+    winner = writer.write(iter([rows, rows]))
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield rows
+        writer.commit([winner])
+        yield rows
+
+    loser = writer.write(slow())
+    assert isinstance(loser, sink.Message)
+    assert loser.written is not None
+    writer.abort([loser])
+    writer.commit([winner])  # its answer was lost
+    with braidlog.open(directory, read_only=True) as braid:
+        log = braid.log("orders")
+        assert read(braid) == [b"a", b"b"] * 2
+        committed = {part.object for part in log.plan().parts}
+    assert committed.isdisjoint(uploaded.object for uploaded in loser.written.objects)
+    assert swept(directory, 60, but=committed)
 
 
 def test_a_commit_is_asked_for_again_until_it_is_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
