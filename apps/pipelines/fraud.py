@@ -26,6 +26,7 @@ FEATURES: Final = (
 STATE: Final = "seen bigint, mean double, squares double, country string"
 SEEN_MIN: Final = 5  # nobody is strange before this many transactions
 DEVIATIONS: Final = 4.0
+AMOUNT_MAX: Final = 1e150  # whose square is a number still
 
 
 class Spender(StatefulProcessor):
@@ -58,7 +59,9 @@ class Spender(StatefulProcessor):
 
 def features(records: DataFrame) -> DataFrame:
     """For each transaction what was known of its user before it, and whether it is out of line."""
-    found = decoded(records, TRANSACTION).filter("user is not null and amount is not null")
+    found = decoded(records, TRANSACTION).filter("user is not null")
+    # Spark takes NaN and Infinity from JSON. With one of them in it a mean is no number again, and nothing is an alert.
+    found = found.filter(f"abs(amount) <= {AMOUNT_MAX}")
     return found.groupBy("user").transformWithStateInPandas(
         statefulProcessor=Spender(), outputStructType=FEATURES, outputMode="Append", timeMode="None"
     )

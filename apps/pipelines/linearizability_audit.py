@@ -180,11 +180,12 @@ class Audit:
         held = last_read.join(f.broadcast(forks), "log")
         held = held.filter("invoked < last.answered and (over is null or over > last.invoked)").select("log")
         judged = last_read.join(f.broadcast(held), "log", "left_anti")
+        marks = judged.filter("last.there is not null").select("log", "last.number", "last.invoked")
+        there = judged.select("log", f.explode("last.there").alias("value"))
         sent = self.sent.filter("fate = 'ok'").withColumnRenamed("origin", "log")
-        sent = sent.groupBy("log").agg(f.collect_list(f.struct("ended", "append", "value")).alias("sent"))
-        due = judged.join(sent, "log").select("log", "last", f.explode("sent").alias("due"))
-        due = due.filter("due.ended < last.invoked and not array_contains(last.there, due.value)")
-        lost = due.select("log", f.lit(None).cast("bigint").alias("position"), "due.value", "due.append", "last.number")
+        due = sent.join(f.broadcast(marks), "log").filter("ended < invoked")
+        missing = due.join(there, ["log", "value"], "left_anti")
+        lost = missing.select("log", f.lit(None).cast("bigint").alias("position"), "value", "append", "number")
         return _found(lost, "lost", "it was acknowledged, and the whole log does not have it", "append", "number")
 
     # --- forks ---------------------------------------------------------------------------------------------------

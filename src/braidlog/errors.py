@@ -34,12 +34,14 @@ class InvalidArgument(BraidError, ValueError):
 class NotFound(BraidError, LookupError):
     """There is no log of that name, or no known outcome for that request id.
 
-    `into` names the log that goes on as the one that was looked for, if that was a fork and was promoted.
+    `into` names the log that goes on as the one that was looked for, if that was a fork and was promoted. `end` says
+    how the last log of that name ended, as long as that is known.
     """
 
-    def __init__(self, message: str, *, into: str = "") -> None:
+    def __init__(self, message: str, *, into: str = "", end: str = "") -> None:
         super().__init__(message)
         self.into = into
+        self.end = end
 
 
 class AlreadyExists(BraidError):

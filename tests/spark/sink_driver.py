@@ -1,7 +1,7 @@
 """A driver of its own, to be killed: a query that writes numbers to a log until it has committed so many batches.
 
-Run as `python -m tests.spark.sink_driver <folder> <batches> <step or ->`. Its tasks fail at random when they have
-written, and are tried again; slow ones run twice.
+Run as `python -m tests.spark.sink_driver <folder> <batches> <step or ->`. Without a step its tasks fail at random when
+they have written, and are tried again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ PATIENCE_S = 240.0  # of a machine that has much else to do; seconds, else
 def main(folder: Path, batches: int, step: str) -> None:
     directory = str(folder / "logs.braid")
     checkpoint = str(folder / "checkpoint")
-    builder = SparkSession.builder.master("local[2,20]").config("spark.speculation", "true")
-    builder = builder.config("spark.speculation.interval", "20ms").config("spark.speculation.minTaskRuntime", "1ms")
-    builder = builder.config("spark.speculation.multiplier", "1.1").config("spark.speculation.quantile", "0.3")
+    builder = SparkSession.builder.master("local[2,20]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

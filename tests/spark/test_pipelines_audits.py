@@ -72,6 +72,12 @@ def test_every_lie_is_found_and_the_truth_is_not_doubted(spark: SparkSession, di
     assert missed == {}
 
 
+def test_no_rule_puts_the_appends_of_a_log_into_one_row(spark: SparkSession) -> None:
+    audit = linearizability_audit.Audit(spark.createDataFrame([], linearizability_audit.SCHEMA))
+    plans = {rule.__name__: rule()._jdf.queryExecution().analyzed().toString() for rule in audit.rules()}  # type: ignore[operator]
+    assert [name for name, plan in plans.items() if "collect_list" in plan or "array_contains" in plan] == []
+
+
 def test_what_is_no_history_does_not_pass_for_a_good_one(spark: SparkSession, directory: str) -> None:
     with braidlog.open(directory) as braid:
         braid.create("empty")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import braidlog
 from braidlog.testing.seaweed import Seaweed
 from tests.e2e.secured import Authority, Site, serve
 from tests.spark.conftest import SETTINGS
+from tests.spark.test_sink import writer_of
 
 STARTED_S = 240  # until a Spark of its own has come and gone, on a machine that has much else to do
 
@@ -102,6 +104,11 @@ source.load().select("key", "value").write.format("braidlog").mode("append").opt
 writer = stream.select("value").writeStream.format("braidlog").options(**sink, checkpointLocation=checkpoint + "-copy")
 writer.trigger(availableNow=True).start().awaitTermination()
 print("wrote", spark.read.format("braidlog").options(url=url, log="copy").load().count(), flush=True)
+if how == "connect":
+    from braidlog.spark import run
+    where = dict(url=url, log="orders", output="updated", checkpoint=checkpoint + "-updated", mode="update")
+    query = run(lambda records: records.select("value"), spark=spark, write_options=dict(createLog="true"), **where)
+    query.awaitTermination()
 try:
     spark.read.format("braidlog").options(url=url, log="nobody").load().count()
 except Exception as error:
@@ -139,3 +146,7 @@ def test_executors_that_are_processes_of_their_own(spark_environment: dict[str, 
 def test_spark_connect(spark_environment: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("grpc_status", reason="Spark Connect needs pyspark[connect]")
     run("connect", spark_environment, tmp_path)
+    with braidlog.open(tmp_path / "logs.braid") as braid:
+        assert braid.log("updated").tail() == 100
+        [query] = [json.loads(path.read_text())["id"] for path in tmp_path.glob("checkpoint-updated/metadata")]
+        assert list(writer_of(braid).forest.by_name("updated").writers) == [f"spark-txn:spark:{query}"]

@@ -18,7 +18,7 @@ from braidlog.client.opening import write_directory
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.embedded.writer import Writer
 from braidlog.record import to_micros
-from braidlog.spark import as_json_values
+from braidlog.spark import as_json_values, json_values
 from braidlog.testing import VirtualClock
 from tests.spark import faulty
 from tests.spark.conftest import eventually
@@ -152,6 +152,20 @@ def test_rows_become_json_values(spark: SparkSession, orders: str) -> None:
         as_json_values(df, key="ident")
 
 
+def test_rows_come_back_from_json_as_they_were(spark: SparkSession) -> None:
+    df = spark.sql(
+        "select timestamp'2026-01-01 00:00:00.123456' as at, timestamp_ntz'2026-01-01 00:00:00.123456' as wall, "
+        "timestamp_ntz'1900-01-01 00:00:00' as old, array(timestamp_ntz'2026-01-01 00:00:00.000001') as walls, "
+        "map('a', map('b', 1.5D)) as maps, date'2026-01-31' as day, 1.10BD as price"
+    )
+    assert json_values(as_json_values(df), df.schema).select("value.*").collect() == df.collect()
+    for column in ("map(1, 'x')", "array(map('a', map(date'2026-01-31', 1)))", "struct(map(1L, 2L) as m)"):
+        with pytest.raises(braidlog.BraidError, match=r"column 'odd' has a map with keys of type.*transform_keys"):
+            as_json_values(spark.sql(f"select {column} as odd, 1 as n"))
+    keyed = spark.sql("select map(1, 'x') as m, 'v' as value").select("value", "m")
+    assert as_json_values(keyed, headers="m").columns == ["value", "headers"], "that map is not in the value"
+
+
 def test_what_is_written_on_a_fork_is_not_in_its_parent(spark: SparkSession, orders: str) -> None:
     write(numbered(spark, 5, 1), orders)
     with braidlog.open(orders) as braid:
@@ -257,6 +271,18 @@ def test_a_write_that_fails_leaves_nothing(faulty_spark: SparkSession, orders: s
     if step == faulty.COMMITTING:  # every task told of its upload; one that failed or was killed leaves it to its time
         assert uploads(orders) == 0
     eventually(lambda: swept(orders, limits.UPLOAD_TTL_S + 60), "what tasks stored is swept, late ones' too")
+
+
+@pytest.mark.parametrize("winner", faulty.TWICE)
+def test_of_two_attempts_at_a_task_one_is_in_the_log(faulty_spark: SparkSession, orders: str, winner: str) -> None:
+    faulty.arm(orders, winner)
+    write(numbered(faulty_spark, 1000, 2), orders, form="faulty")
+    assert values(orders) == expected(1000)
+    with braidlog.open(orders, read_only=True) as braid:
+        committed = {part.object for part in braid.log("orders").plan().parts}
+    assert not swept(orders, 60, but=committed), "a second attempt stored nothing"
+    assert swept(orders, limits.UPLOAD_TTL_S + 60, but=committed)
+    assert values(orders) == expected(1000)
 
 
 def test_a_commit_whose_answer_was_lost_is_done_once(faulty_spark: SparkSession, orders: str) -> None:

@@ -49,6 +49,8 @@ def test_columns_of_a_record_are_taken_in_any_order(given: str, names: tuple[str
         ("value binary, headers map<string,binary>", "'headers' must be array"),
         ("value binary, headers array<struct<key:string,value:string>>", "'headers' must be array"),
         ("value binary, headers array<struct<value:binary,key:string>>", "'headers' must be array"),
+        ("value binary, headers array<struct<Key:string,value:binary>>", "Key:string.*in small letters"),
+        ("value binary, headers array<struct<name:string,VALUE:binary>>", "VALUE:binary.*in small letters"),
         ("value binary, Value string", "'value' is there twice"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,20 +13,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import braidlog
 from braidlog import Log, limits
 from braidlog.bulk import ObjectWriter
 from braidlog.errors import ConditionFailed, Gone, InvalidArgument, Locked, NotFound, OutcomeUnknown, Unavailable
-from braidlog.spark import reaching
+from braidlog.metadata.directory import WriterLock
+from braidlog.objects.files import OsFiles
+from braidlog.spark import reaching, sink
 from braidlog.spark.binding import Patience, Written, bind, discard_all
 from braidlog.spark.options import Place
 from braidlog.spark.reaching import Reach
 from braidlog.testing import Cluster
 from braidlog.testing.seaweed import Seaweed
 from tests.spark.conftest import eventually
-from tests.spark.test_sink import expected, numbered, write, writer_of
+from tests.spark.test_sink import expected, numbered, swept, write, writer_of
 
+VALUES = StructType([StructField("value", StringType())])
 BRIEFLY = Patience(commit_s=0.2, blocked_s=0.2)
 PATIENTLY = Patience(commit_s=30.0, blocked_s=30.0)
 
@@ -83,6 +89,9 @@ def test_a_service_is_written_to_past_its_brokers(spark: SparkSession, cluster: 
         write(numbered(spark, 10, 2), cluster.url, "beside", txnAppId="etl", txnVersion=1)
         assert fork.info().own == 10
         assert braid.log("through").tail() == 50_000
+        fork.squash()
+        with pytest.raises(NotFound, match="was a fork that was squashed"):
+            sink.batch_writer({"url": cluster.url, "log": "beside", "createLog": "true"}, VALUES, False)
 
 
 def test_objects_elsewhere_are_written_to_by_tasks(spark: SparkSession, s3: Seaweed, directory: str) -> None:
@@ -91,6 +100,41 @@ def test_objects_elsewhere_are_written_to_by_tasks(spark: SparkSession, s3: Seaw
         write(numbered(spark, 1000, 2), directory)
         assert read(braid) == expected(1000)
         assert {part.object is not None for part in braid.log("orders").plan().parts} == {True}
+
+
+# --- what is made -----------------------------------------------------------------------------------------------------
+
+
+def test_no_log_is_made_of_the_name_of_a_fork_that_ended(directory: str) -> None:
+    with braidlog.open(directory) as braid:
+        orders = braid.create("orders")
+        won, _ = orders.cfork("won", promotable=True), orders.cfork("lost", promotable=True)
+        orders.cfork("squashed").squash()
+        won.promote()
+        for name in ("squashed", "lost"):
+            with pytest.raises(NotFound, match=f"was a fork that was {name}.*create one of that name first"):
+                sink.batch_writer({"url": directory, "log": name, "createLog": "true"}, VALUES, False)
+        with pytest.raises(NotFound, match="promoted into 'orders'"):
+            sink.batch_writer({"url": directory, "log": "won", "createLog": "true"}, VALUES, False)
+        braid.create("dropped")
+        braid.drop("dropped")
+        for name in ("dropped", "never"):
+            sink.batch_writer({"url": directory, "log": name, "createLog": "true"}, VALUES, False)
+        assert [log.name for log in braid.logs()] == ["orders", "dropped", "never"]
+
+
+def test_a_log_that_the_driver_could_not_make_yet_is_made_by_a_task(directory: str) -> None:
+    braidlog.open(directory).close()
+    lock = WriterLock.acquire(Path(directory), shared=True)
+    writer = sink.stream_writer({"url": directory, "log": "out", "createLog": "true"}, VALUES, False)
+    lock.release()
+    [rows] = pa.table({"value": ["a", "b"]}).to_batches()
+    message = writer.write(iter([rows]))
+    assert isinstance(message, sink.Message)
+    assert message.written is not None
+    bind(Reach(Place(directory)), [message.written], "w", 1, BRIEFLY)
+    with braidlog.open(directory) as braid:
+        assert read(braid, "out") == [b"a", b"b"]
 
 
 # --- reaching --------------------------------------------------------------------------------------------------------
@@ -150,7 +194,53 @@ def test_what_cannot_be_reached_is_told_with_what_to_do(tmp_path: Path, director
         pass
 
 
+@pytest.mark.parametrize("create", ["false", "true"])
+@pytest.mark.parametrize("inside", ["file/sub", "loop/sub", "file"])
+def test_a_directory_that_cannot_be_is_told_at_once(tmp_path: Path, inside: str, create: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((InvalidArgument, NotFound), match="directory"):
+        sink.batch_writer({"url": str(tmp_path / inside), "log": "orders", "createLog": create}, VALUES, False)
+
+
+def test_a_disk_that_fails_may_be_better_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(OsFiles, "make_dir", full)
+    with (
+        pytest.raises(Unavailable, match=r"No space left.*mend the storage"),
+        Reach(Place(str(tmp_path / "new"))).braid(0.0, create=True),
+    ):
+        pass
+
+
 # --- committing ------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_ends_after_the_commit_of_another_one_adds_nothing(directory: str) -> None:
+    with braidlog.open(directory) as braid:
+        braid.create("orders")
+    writer = sink.batch_writer({"url": directory, "log": "orders"}, VALUES, False)
+    [rows] = pa.table({"value": ["a", "b"]}).to_batches()
+    winner = writer.write(iter([rows, rows]))
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield rows
+        writer.commit([winner])
+        yield rows
+
+    loser = writer.write(slow())
+    assert isinstance(loser, sink.Message)
+    assert loser.written is not None
+    writer.abort([loser])
+    writer.commit([winner])  # its answer was lost
+    with braidlog.open(directory, read_only=True) as braid:
+        log = braid.log("orders")
+        assert read(braid) == [b"a", b"b"] * 2
+        committed = {part.object for part in log.plan().parts}
+    assert committed.isdisjoint(uploaded.object for uploaded in loser.written.objects)
+    assert swept(directory, 60, but=committed)
 
 
 def test_a_commit_is_asked_for_again_until_it_is_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ def test_random_fields_raise_malformed_or_mean_something(tag: str, fields: list[
 # --- errors ------------------------------------------------------------------------------------------------------
 
 DETAILS: dict[str, dict[str, Any]] = {
-    "NotFound": {"into": "orders"},
+    "NotFound": {"into": "orders", "end": "promoted"},
     "ConditionFailed": {"sequence": 7},
     "Gone": {"end": "squashed"},
     "Trimmed": {"start": 12},

@@ -140,17 +140,17 @@ class GroupedBackend(Backend):
         if found is not None:
             return _number(own, found)
         others: list[int] = []
-        into = ""
+        into = end = ""
         for group, backend in enumerate(self._groups):
             try:
                 others.append(_number(group, backend.find(name)))
             except NotFound as error:
-                into = into or error.into
+                into, end = into or error.into, end or error.end
         if len(others) > 1:
             raise InvalidArgument(f"there are {len(others)} forks called {name!r}, of logs of different groups")
         if not others:
             raise NotFound(
-                f"there is no log {name!r}" + (f": it was promoted into {into!r}" if into else ""), into=into
+                f"there is no log {name!r}" + (f": it was promoted into {into!r}" if into else ""), into=into, end=end
             )
         return others[0]
 

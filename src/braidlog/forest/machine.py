@@ -161,10 +161,12 @@ class Forest:
         log = self.names.get(name)
         if log is None:
             end = next((end for end in reversed(self.ends.values()) if end.name == name), None)
-            into = "" if end is None else self.ends_into(end)
+            into, how = ("", "") if end is None else (self.ends_into(end), end.kind)
+            told = f"there is no log named {name!r}: "
             if into:
-                raise NotFound(f"there is no log named {name!r}: it was promoted into {into!r}, go on there", into=into)
-            raise NotFound(f"there is no log named {name!r}: `logs()` lists those there are, `create` makes one")
+                raise NotFound(f"{told}it was promoted into {into!r}, go on there", into=into, end=how)
+            last = f"the last one was {how}; " if how else ""
+            raise NotFound(f"{told}{last}`logs()` lists those there are, `create` makes one", end=how)
         return log
 
     def ends_into(self, end: End) -> str:

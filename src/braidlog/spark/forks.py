@@ -26,7 +26,7 @@ from braidlog import limits
 from braidlog.client.log import Log
 from braidlog.errors import Gone, InvalidArgument, NotFound, Timeout
 from braidlog.spark.offsets import Offset
-from braidlog.spark.pipelines import FORMAT, Pipeline, as_records, begin, read_rows, records_of
+from braidlog.spark.pipelines import Mode, Pipeline, begin, checked_mode, into_log, of_place, read_rows, records_of
 
 _MARK: Final = "braidlog-fork"  # a file in a checkpoint that says which fork it is of
 _BEFORE: Final = ".before"  # what a checkpoint's name ends with while another one takes its place
@@ -34,19 +34,21 @@ _BEFORE: Final = ".before"  # what a checkpoint's name ends with while another o
 
 @dataclass(frozen=True, eq=False)
 class Produced:
-    """What a run left behind. `rows` can be looked at until `discard`, or until this is forgotten."""
+    """What a run left behind. `rows`, and what is made of them, can be looked at until `discard`, or until the process
+    ends: other frames may be made of them that outlive this."""
 
     fork: str
     end: int  # the position that it read up to
     rows: DataFrame
     progress: tuple[StreamingQueryProgress, ...]  # of its last batches, as Spark keeps them
     scratch: Path
+    ended: Callable[[], object]  # rids of the folder
     output: Log | None = None  # a fork of the output log
     positions: range | None = None  # what it wrote there
 
     def discard(self) -> None:
         """Let go of the rows, and of the fork that they were written to. Safe to call again."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.ended()
         if self.output is not None:
             _squash(self.output)
 
@@ -59,6 +61,7 @@ def run_on_fork(
     url: str,
     output: Log | None = None,
     checkpoint: str | None = None,
+    mode: Mode = "append",
     starting: str = "earliest",
     key: str | None = None,
     read_options: Mapping[str, str] | None = None,
@@ -67,10 +70,12 @@ def run_on_fork(
 ) -> Produced:
     """Run a pipeline over all that a fork holds now, and tell what came of it. `url` is where Spark finds the braid.
 
+    `mode` is that of `run`: with "update" the rows are all that the batches changed, as often as they changed it.
     With a `checkpoint` the next run on the same fork goes on where this one ended, and is only told what is new.
     A run that fails leaves it as it was: the rows of its batches are gone, and the next one makes them again.
     Raises what the pipeline raised, as Spark tells it; Timeout, with the query stopped, after `timeout` seconds.
     """
+    checked_mode(mode)
     scratch = Path(tempfile.mkdtemp(prefix="braidlog-run-"))
     sink: Log | None = None
     moving: Path | None = None  # the checkpoint, until the run is done
@@ -80,11 +85,10 @@ def run_on_fork(
         place = str(moving or scratch / "checkpoint")
         rows = pipeline(records_of(spark, url, fork.name, starting, read_options))
         if output is None:
-            writer = rows.writeStream.outputMode("append").foreachBatch(_parquet_writer(str(scratch / "rows")))
+            writer = rows.writeStream.outputMode(mode).foreachBatch(_parquet_writer(str(scratch / "rows")))
         else:
             sink = _fork_of(output, fork)
-            options = {**(write_options or {}), "url": url, "log": sink.name}
-            writer = as_records(rows, key).writeStream.format(FORMAT).options(**options).outputMode("append")
+            writer = into_log(rows, {**(write_options or {}), "url": url, "log": sink.name}, mode, key, place)
         query = begin(writer, place, None)
         _finish(query, timeout)
         progress = tuple(query.recentProgress)
@@ -93,8 +97,11 @@ def run_on_fork(
         else:
             info = sink.info()
             positions = range(info.fork_point or 0, info.tail)
-            found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=read_options)
-        produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, sink, positions)
+            found = read_rows(spark, url, sink.name, rows.schema, positions=positions, options=of_place(read_options))
+            shutil.rmtree(scratch, ignore_errors=True)  # its checkpoint is of no use any more
+        # Not with what is returned: whoever has only a frame that was made of its rows would find them gone.
+        ended = weakref.finalize(spark, shutil.rmtree, scratch, ignore_errors=True)
+        produced = Produced(fork.name, _end(progress, fork), found, progress, scratch, ended, sink, positions)
         if checkpoint is not None and moving is not None:
             _move(moving, Path(checkpoint))
     except BaseException:
@@ -104,7 +111,6 @@ def run_on_fork(
         if sink is not None:
             _squash(sink)
         raise
-    weakref.finalize(produced, shutil.rmtree, scratch, ignore_errors=True)
     return produced
 
 

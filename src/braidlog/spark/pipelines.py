@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -29,6 +30,8 @@ Mode: TypeAlias = Literal["append", "update"]
 
 FORMAT: Final = "braidlog"
 MODES: Final = ("append", "update")
+_STARTS: Final = {"startingoffsets", "startingtimestamp"}
+_PLACE: Final = {"tokenfile", "tlsca", "timeout"}  # beside the url
 _RECORD: Final = {"value", "key", "headers", "timestamp"}
 
 
@@ -55,27 +58,42 @@ def run(
     """
     rows = pipeline(records_of(spark, url, log, starting, read_options))
     place = {"url": url, "log": output, **(write_options or {})}
-    if _checked(mode) == "append":
-        writer = as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
-    else:
-        writer = rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key))
-    return begin(writer, checkpoint, every)
+    return begin(into_log(rows, place, checked_mode(mode), key, checkpoint), checkpoint, every)
 
 
 def records_of(
     spark: SparkSession, url: str, log: str, starting: str, options: Mapping[str, str] | None = None
 ) -> DataFrame:
     """A log as a stream of records. What log that is, options do not change: they may have been made for another."""
-    given = {"startingOffsets": starting, **(options or {}), "url": url, "log": log}
-    return spark.readStream.format(FORMAT).options(**given).load()
+    given = dict(options or {})
+    if not _STARTS & {name.lower() for name in given}:  # the options say so themselves, and may say it as a time
+        given["startingOffsets"] = starting
+    return spark.readStream.format(FORMAT).options(**{**given, "url": url, "log": log}).load()
+
+
+def into_log(
+    rows: DataFrame, place: Mapping[str, str], mode: Mode, key: str | None, checkpoint: str
+) -> DataStreamWriter:
+    """Rows on their way into a log, once each; what a batch changed, in `update` mode."""
+    if mode == "append":
+        return as_records(rows, key).writeStream.format(FORMAT).options(**place).outputMode("append")
+    return rows.writeStream.outputMode("update").foreachBatch(_batch_writer(place, key, _whole(checkpoint)))
+
+
+def of_place(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Those of a source's options that say how its place is reached, and so are right for other logs there, too."""
+    return {name: value for name, value in (options or {}).items() if name.lower() in _PLACE}
 
 
 def begin(writer: DataStreamWriter, checkpoint: str, every: str | None) -> StreamingQuery:
     """Start a query that is described."""
-    # A relative path is relative to here, not to where the JVM happened to start.
-    place = checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
-    writer = writer.option("checkpointLocation", place)
+    writer = writer.option("checkpointLocation", _whole(checkpoint))
     return (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)).start()
+
+
+def _whole(checkpoint: str) -> str:
+    """A relative path is relative to here, not to where the JVM happened to start."""
+    return checkpoint if "://" in checkpoint else str(Path(checkpoint).absolute())
 
 
 def as_records(rows: DataFrame, key: str | None = None) -> DataFrame:
@@ -123,7 +141,7 @@ def read_rows(
     return json_values(records, wanted).select("value.*")
 
 
-def _checked(mode: str) -> str:
+def checked_mode(mode: Mode) -> Mode:
     if mode not in MODES:
         raise InvalidArgument(
             f"mode is {mode!r}, and can be {' or '.join(MODES)}: a log is appended to, and holds no table that is "
@@ -132,12 +150,24 @@ def _checked(mode: str) -> str:
     return mode
 
 
-def _batch_writer(place: Mapping[str, str], key: str | None) -> Callable[[DataFrame, int], None]:
+def _batch_writer(place: Mapping[str, str], key: str | None, checkpoint: str) -> Callable[[DataFrame, int], None]:
     """Write one batch, once: a batch that is tried again is known by its query and its number."""
 
     def write(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        once = {"txnAppId": f"spark:{query}", "txnVersion": str(number)}
+        once = {"txnAppId": f"spark:{_query_of(batch.sparkSession, checkpoint)}", "txnVersion": str(number)}
         as_records(batch, key).write.format(FORMAT).options(**place, **once).mode("append").save()
 
     return write
+
+
+def _query_of(spark: SparkSession, checkpoint: str) -> str:
+    """The id of the query whose batch is written: Spark tells it beside the batch, or, with Spark Connect, nowhere but
+    in the checkpoint."""
+    try:
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except PySparkAttributeError:
+        [metadata] = spark.read.text(f"{checkpoint}/metadata").collect()
+        query = json.loads(metadata.value)["id"]
+    if not query:
+        raise InvalidArgument("Spark did not tell which query this is: a repetition of its batch would not be known")
+    return str(query)

@@ -8,6 +8,7 @@ thing, and let go: while it lasts others find it locked by somebody who will sha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -38,6 +39,10 @@ from braidlog.spark.sessions import reach as open_place
 
 T = TypeVar("T")
 
+_FOR_GOOD: Final = (  # that is, until a person does something about it
+    *(errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM),
+    *(errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
+)
 INTERRUPTED: Final = (Unavailable, OutcomeUnknown, Timeout, Locked)  # later it may go well
 
 
@@ -114,10 +119,12 @@ class Reach:
             del _clients[key]
             joined.close()
         if not create:
-            _check_there(where)
+            with _storage(where):
+                _check_there(where)
         while True:
             try:
-                return Reached(_open_briefly(where), True)
+                with _storage(where):
+                    return Reached(_open_briefly(where), True)
             except Locked as error:
                 refusal = error
             if _answers(where):  # else it is held for a moment, just beginning or ending, or not shared
@@ -136,6 +143,21 @@ class Reach:
 
 
 _clients: dict[tuple[int, Reach], Braid] = {}  # of this process; never one that holds a directory itself
+
+
+@contextlib.contextmanager
+def _storage(where: Path) -> Iterator[None]:
+    """Let what the operating system says of a directory surface as ours: wrong to ask for, or perhaps better later."""
+    try:
+        yield
+    except BraidError:  # some of which are errors of the operating system, too
+        raise
+    except OSError as error:
+        host, reason = socket.gethostname(), error.strerror or error
+        told = f"the directory {where} cannot be opened on {host} to write there: {reason}"
+        if error.errno in _FOR_GOOD:
+            raise InvalidArgument(f"{told}; name one that can be, and that you may write to") from None
+        raise Unavailable(f"{told}; mend the storage, then try again") from None
 
 
 def _check_there(where: Path) -> None:

@@ -36,6 +36,7 @@ from braidlog.spark.sink_options import SinkOptions
 from braidlog.spark.workers import called
 
 _QUERY: Final = "sql.streaming.queryId"
+_NO_FORKS: Final = ("", "dropped")  # how the last log of a name ended, if there was none or it was a root
 _APPEND_ONLY: Final = (
     "a log is only ever appended to, so {what} cannot be written: {instead}; for another version of a log write on a "
     "fork of it, or to a new log"
@@ -96,14 +97,22 @@ class _Sink:
         self.reach.insist(self._see, patience_s, create=self.options.create_log)
         _found.add(key)
 
-    def _see(self, braid: Braid) -> None:
+    def _see(self, braid: Braid) -> Log:
+        """The log, made if it is not there and may be."""
         try:
-            self.log(braid)
+            return self.log(braid)
         except NotFound as error:
             if error.into or not self.options.create_log:
                 raise
+            if error.end not in _NO_FORKS:
+                raise NotFound(
+                    f"log {self.options.log!r} was a fork that was {error.end}, and createLog makes no new log in its "
+                    "place: write to another one, or create one of that name first",
+                    end=error.end,
+                ) from None
             with contextlib.suppress(AlreadyExists):
-                braid.create(self.options.log)
+                return braid.create(self.options.log)
+            return self.log(braid)  # somebody else was quicker
 
     def log(self, braid: Braid) -> Log:
         """What is written to: the log, or what a fork was promoted into, if it is to go on there."""
@@ -142,8 +151,12 @@ class _Sink:
             raise
 
     def begin_upload(self) -> Upload:
-        """Leave to store objects. One that was given and not heard of ends by itself, so this is asked for again."""
-        return self.reach.insist(lambda braid: self.log(braid).upload(ttl=self.options.upload_ttl_s))
+        """Leave to store objects. One that was given and not heard of ends by itself, so this is asked for again.
+
+        A log that is to be made may not be there yet, if the driver did not wait until it could make it. Directories
+        are made by the driver only: one that an executor does not see is not the one that the others see.
+        """
+        return self.reach.insist(lambda braid: self._see(braid).upload(ttl=self.options.upload_ttl_s))
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], writer: str, sequence: int, *, skip_lower: bool

@@ -65,7 +65,8 @@ def _check(name: str, column: StructField) -> None:
             isinstance(kind, ArrayType) and _is_header(kind.elementType),
             column,
             "array<struct<key:string,value:binary>>",
-            "build it with array(struct(lit('name').alias('key'), col('x').cast('binary').alias('value')))",
+            "its fields have these very names, in small letters; build it with "
+            "array(struct(lit('name').alias('key'), col('x').cast('binary').alias('value')))",
         )
     else:
         advice = f"cast it: col({column.name!r}).cast('string'), or to_json for a struct"
@@ -73,13 +74,14 @@ def _check(name: str, column: StructField) -> None:
 
 
 def _is_header(kind: DataType) -> bool:
+    """Columns are renamed on their way, and fields of theirs are not: so these have the names that records have."""
     if not isinstance(kind, StructType) or len(kind.fields) != 2:
         return False
     name, value = kind.fields
     return (
-        name.name.lower() in ("key", "name")
+        name.name in ("key", "name")
         and isinstance(name.dataType, StringType)
-        and value.name.lower() == "value"
+        and value.name == "value"
         and isinstance(value.dataType, BinaryType)
     )
 

@@ -23,7 +23,7 @@ from braidlog.client.log import Log
 from braidlog.errors import InvalidArgument
 from braidlog.spark.expectations import Expectation, Failure, Outputs
 from braidlog.spark.forks import Produced, run_on_fork
-from braidlog.spark.pipelines import Pipeline
+from braidlog.spark.pipelines import Mode, Pipeline, checked_mode
 from braidlog.spark.time_travel import severed
 
 
@@ -64,6 +64,7 @@ class SparkValidator:
         *,
         spark: SparkSession,
         url: str,
+        mode: Mode = "append",
         starting: str = "earliest",
         read_options: Mapping[str, str] | None = None,
         timeout: float = limits.SPARK_RUN_S,
@@ -74,6 +75,7 @@ class SparkValidator:
         self._expectations = tuple(expectations)
         self._spark = spark
         self._url = url
+        self._mode = checked_mode(mode)
         self._starting = starting
         self._read_options = read_options
         self._timeout = timeout
@@ -103,6 +105,7 @@ class SparkValidator:
             log,
             spark=self._spark,
             url=self._url,
+            mode=self._mode,
             starting=self._starting,
             read_options=self._read_options,
             timeout=self._timeout,

@@ -12,20 +12,19 @@ _KINDS: Final = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BraidError)
 }
 _DETAILS: Final = {
-    "NotFound": "into",
-    "Gone": "end",
-    "Trimmed": "start",
-    "ConditionFailed": "sequence",
-    "Blocked": "by",
-    "Locked": "pid",
-    "OutcomeUnknown": "request_id",
+    "NotFound": ("into", "end"),
+    "Gone": ("end",),
+    "Trimmed": ("start",),
+    "ConditionFailed": ("sequence",),
+    "Blocked": ("by",),
+    "Locked": ("pid",),
+    "OutcomeUnknown": ("request_id",),
 }
 
 
 def fault_of(error: BraidError) -> Fault:
     kind = type(error).__name__
-    detail = _DETAILS.get(kind)
-    return Fault(kind, str(error), {detail: getattr(error, detail)} if detail else {})
+    return Fault(kind, str(error), {detail: getattr(error, detail) for detail in _DETAILS.get(kind, ())})
 
 
 def error_of(fault: Fault) -> BraidError:
@@ -33,10 +32,8 @@ def error_of(fault: Fault) -> BraidError:
     kind = _KINDS.get(fault.kind)
     if kind is None:
         return Unavailable(f"{fault.kind}: {fault.message}")
-    detail = _DETAILS.get(fault.kind)
-    if detail and detail in fault.details:
-        try:
-            return kind(fault.message, **{detail: fault.details[detail]})
-        except TypeError:
-            pass
-    return kind(fault.message)
+    known = _DETAILS.get(fault.kind, ())
+    try:
+        return kind(fault.message, **{name: detail for name, detail in fault.details.items() if name in known})
+    except TypeError:
+        return kind(fault.message)
