@@ -172,21 +172,12 @@ class RemoteBackend:
         *,
         soon: bool = False,
     ) -> None:
-        block = command.size > limits.WIRE_BLOCK_BYTES_MIN
-        body: bytes | memoryview = b"" if block else encode(joined(batches))
-        if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
-            block, body = True, memoryview(to_arrow(batches).serialize()).cast("B")
-        if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
-            raise InvalidArgument(
-                f"a batch of {command.count:,} records takes {len(body):,} bytes on its way, and at most "
-                f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
-            )
-
         def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
             answered()
             finish(members, answer)
 
-        try:
+        try:  # whatever keeps it from leaving, it is no longer under way, and those who wait are told
+            block, body = _packed(command, batches)
             self.link_for(command.log).begin(m.Append(command, block), body, self.timeout, done, soon=soon)
         except BraidError as error:
             answered()
@@ -375,6 +366,20 @@ class RemoteBackend:
             self._routes.close()
         self.link.close()
         self.announce()
+
+
+def _packed(command: c.Append, batches: list[Batch]) -> tuple[bool, bytes | memoryview]:
+    """Whether the records travel as a block, and their bytes."""
+    block = command.size > limits.WIRE_BLOCK_BYTES_MIN
+    body: bytes | memoryview = b"" if block else encode(joined(batches))
+    if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
+        block, body = True, memoryview(to_arrow(batches).serialize()).cast("B")
+    if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
+        raise InvalidArgument(
+            f"a batch of {command.count:,} records takes {len(body):,} bytes on its way, and at most "
+            f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
+        )
+    return block, body
 
 
 class _Waiting:
