@@ -145,7 +145,7 @@ class Link:
         self.welcome: Welcome | None = None
         self.on_connected: Callable[[], None] = lambda: None
         self.address: Address | None = None
-        self._thread = threading.Thread(target=self._run, name="braidlog-link", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="braidlog-link", daemon=True)
         self._thread.start()
         self.disowned = False
         _links.add(self)
@@ -182,7 +182,8 @@ class Link:
         with self._lock:
             self._pursue = True
             self._wanted.notify_all()
-            return self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
+            self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
+            return self._calls.welcome is not None
 
     def return_to_first(self) -> None:
         """Leave a server that stood in for the one at the first address, if that one is there again. Whatever is under
@@ -300,6 +301,15 @@ class Link:
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
+    def _live(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # a mistake of ours: nobody receives any more, and so nobody may wait
+            _log.exception("the connection to a service failed")
+            self._closing = self._closed = True
+            self._unsent.set()
+            self._refused(Unavailable(f"the connection failed: {type(error).__name__}: {error}; open the braid again"))
+
     def _run(self) -> None:
         failures = 0
         while not self._closed:
@@ -318,7 +328,7 @@ class Link:
                 self._why = f"the connection to {address} was lost"
             except Refused as refused:
                 self._refused(refused.error)
-            except (OSError, Malformed) as error:
+            except (OSError, ValueError, Malformed) as error:  # a host that cannot be one is a ValueError
                 why = tls.explained(error, str(address))
                 self._why = str(why) if isinstance(why, BraidError) else f"cannot reach {address}: {error}"
                 if isinstance(why, BraidError) and failures + 1 >= len(self._addresses):
