@@ -489,12 +489,12 @@ class Subscription:
     async def _fill(self, deadline: Deadline) -> None:
         bridge, cursor = self._bridge, self._cursor
         while cursor.waits:
-            seen = await self._fetched()
+            seen = await self._fetched(deadline)
             if seen is None:
                 return
             if deadline.passed:
-                if await bridge.look(cursor.catch_up):
-                    await self._fetched()
+                if await bridge.look(partial(cursor.catch_up, deadline.left)):
+                    await self._fetched(deadline)
                 return
             while True:
                 await bridge.changed(seen, deadline.left, cursor.watched, cursor.idle)
@@ -502,10 +502,10 @@ class Subscription:
                 if deadline.passed or not cursor.idle():
                     break
 
-    async def _fetched(self) -> int | None:
+    async def _fetched(self, deadline: Deadline) -> int | None:
         """Fetch ahead. One that was begun and then cancelled goes on, and the next call takes what it brings."""
         if self._fetch is None:
-            self._fetch = asyncio.ensure_future(self._bridge.run(self._cursor.fetch))
+            self._fetch = asyncio.ensure_future(self._bridge.run(partial(self._cursor.fetch, deadline.left)))
         seen = await asyncio.shield(self._fetch)
         self._fetch = None
         return seen

@@ -216,6 +216,7 @@ RECONNECT_MAX_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 512 * KIB  # of submitted records that travel together
 LINGER_RECORDS_MAX: Final = 65_536  # the same in records, for those without bytes
 LINGER_BATCHES_UNDER_WAY: Final = 4  # of one log, before what is submitted without a linger waits to be gathered
+POLL_ANSWER_S: Final = 2.0  # for a server that is there to answer a poll, however short that is
 KNOCK_S: Final = 0.5  # for the holder of a directory to answer, before its lock is tried again
 
 # Brokers.

@@ -7,13 +7,17 @@ import contextlib
 import random
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import braidlog
+from braidlog import limits
 from braidlog.broker.service import Caller, Reply
+from braidlog.client.remote.backend import RemoteBackend
+from braidlog.client.remote.link import Link
 from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
 from braidlog.wire import messages as m
 from tests.faults.service import PATIENCE_S, Served
@@ -118,6 +122,45 @@ def test_restarts_under_load_lose_nothing_and_double_nothing(tmp_path: Path) -> 
         assert followed == values
         for braid in braids:
             braid.close()
+
+
+def test_a_poll_ends_in_time_though_the_service_is_gone_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    with Served(tmp_path / "site.braid") as served, served.open(PATIENCE_S) as braid:
+        log = braid.create("orders")
+        log.append(b"1")
+        with log.subscribe(0) as known, log.subscribe(0) as new:
+            assert [record.value for record in known.poll()] == [b"1"]
+            served.stop()
+            _until(lambda: not _link(braid).connected)
+            for subscription in (known, new):
+                _in_time(lambda subscription=subscription: subscription.poll(0.05))  # type: ignore[misc]
+            served.start()
+            log.append(b"2")
+            assert [record.value for record in known.poll(PATIENCE_S)] == [b"2"]
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += [record.value for record in new.poll(PATIENCE_S)]
+            assert found == [b"1", b"2"]
+
+
+def test_a_poll_ends_in_time_though_the_service_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POLL_ANSWER_S", 0.1)
+    with Served(tmp_path / "site.braid") as served, served.open(PATIENCE_S) as braid:
+        log = braid.create("orders")
+        log.append(b"1")
+        stand, go_on = threading.Event(), threading.Event()
+        with log.subscribe(0) as known, log.subscribe(0) as new:
+            assert [record.value for record in known.poll()] == [b"1"]
+            log.append(b"2")  # something new is there, and `known` would like to know of it
+            served.service._cross(lambda: (stand.set(), go_on.wait(PATIENCE_S)))  # type: ignore[arg-type]
+            assert stand.wait(PATIENCE_S)
+            try:
+                known.poll()
+                _in_time(lambda: known.poll(0.05))
+                _in_time(lambda: new.poll(0.05))
+            finally:
+                go_on.set()
+            assert [record.value for record in new.poll(PATIENCE_S)]
 
 
 class Cutter:
@@ -259,6 +302,19 @@ def test_a_deadline_is_kept_though_there_is_always_something_to_receive(served: 
             flooding.join(PATIENCE_S)
             subscription.close()
         served.on_loop(lambda: withheld[0](Unavailable("it was lost"), None))
+
+
+def _link(braid: braidlog.Braid) -> Link:
+    backend = braid._session.backend
+    assert isinstance(backend, RemoteBackend)
+    return backend.link
+
+
+def _in_time(poll: Callable[[], list[braidlog.Record]]) -> None:
+    """It comes back long before the time of a call is over."""
+    begun = time.monotonic()
+    assert poll() == []
+    assert time.monotonic() - begun < PATIENCE_S / 4
 
 
 def _until(holds: object) -> None:

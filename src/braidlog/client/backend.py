@@ -34,11 +34,13 @@ class Following(Protocol):
         """The log to be watched while it waits; None if it is told of what comes without that."""
 
     def idle(self) -> bool: ...
-    def fetch(self) -> int | None: ...
+    def fetch(self, timeout: float | None = None) -> int | None:
+        """Fetch ahead once. It may take a round trip, and of that not much more than so many seconds."""
+
     def wait(self, seen: int, timeout: float | None) -> None: ...
-    def catch_up(self) -> bool:
+    def catch_up(self, timeout: float | None = None) -> bool:
         """Before nothing is given: whether there is something after all, that has not arrived yet. Another fetch
-        takes it."""
+        takes it. As long as a fetch at most."""
 
     def take(self) -> list[Record]: ...
     def close(self) -> None: ...

@@ -101,16 +101,26 @@ class RemoteBackend:
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def ask(self, request: m.Request, kind: type[T], body: bytes | memoryview = b"") -> T:
-        """Send a request and wait for its answer."""
-        return self.ask_for(request, kind, body)[0]
+    def ask(
+        self, request: m.Request, kind: type[T], body: bytes | memoryview = b"", *, timeout: float | None = None
+    ) -> T:
+        """Send a request and wait for its answer, so many seconds instead of what is usual."""
+        return self.ask_for(request, kind, body, timeout=timeout)[0]
 
-    def ask_for(self, request: m.Request, kind: type[T], body: bytes | memoryview = b"") -> tuple[T, memoryview]:
+    def ask_for(
+        self, request: m.Request, kind: type[T], body: bytes | memoryview = b"", *, timeout: float | None = None
+    ) -> tuple[T, memoryview]:
         waiting = _Waiting()
         log: int | None = getattr(request, "log", None)
         link = self.link if log is None else self.link_for(log)
-        link.begin(request, body, self.timeout, waiting.done)
-        answer, answer_body = waiting.wait(self.timeout)
+        call = link.begin(request, body, self.timeout if timeout is None else timeout, waiting.done)
+        if timeout is None:
+            answer, answer_body = waiting.wait(self.timeout)
+        else:
+            try:
+                answer, answer_body = waiting.wait(timeout, grace_s=0.0)
+            finally:
+                link.forget(call)
         if isinstance(answer, BraidError):
             raise answer
         if not isinstance(answer, kind):
@@ -201,8 +211,8 @@ class RemoteBackend:
         found = self.ask(m.EndOf(log_id), m.Ending)
         return (End(found.kind, found.name, found.into, found.position), found.into_name) if found.kind else None
 
-    def tail(self, log_id: int) -> int:
-        return self.ask(m.Tail(log_id), m.Number).value
+    def tail(self, log_id: int, timeout: float | None = None) -> int:
+        return self.ask(m.Tail(log_id), m.Number, timeout=timeout).value
 
     def describe(self, log_id: int) -> Info:
         return self.ask(m.Describe(log_id), m.Described).info
@@ -396,9 +406,11 @@ class _Waiting:
         self._answer = (answer, body)
         self._gate.release()
 
-    def wait(self, timeout: float, change: c.Command | None = None) -> tuple[m.Answer | BraidError, memoryview]:
+    def wait(
+        self, timeout: float, change: c.Command | None = None, *, grace_s: float = limits.CONNECT_TIMEOUT_S
+    ) -> tuple[m.Answer | BraidError, memoryview]:
         # A little longer than the call itself may take: that one knows better what to say of it.
-        if not self._gate.acquire(timeout=timeout + limits.CONNECT_TIMEOUT_S) or self._answer is None:
+        if not self._gate.acquire(timeout=max(timeout + grace_s, 0.0)) or self._answer is None:
             why = f"the service did not answer within {timeout:g} s"
             if change is not None:
                 request: bytes = getattr(change, "request", b"")

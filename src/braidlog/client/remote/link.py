@@ -170,6 +170,11 @@ class Link:
         return self.welcome
 
     @property
+    def connected(self) -> bool:
+        """Whether a server has said welcome, and is not known to be gone."""
+        return self._calls.welcome is not None
+
+    @property
     def changing(self) -> bool:
         """Whether a change is under way over it."""
         with self._lock:
