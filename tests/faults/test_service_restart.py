@@ -3,18 +3,21 @@ lost, nothing is there twice, and every client's records stand in the order in w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 import pytest
 
 import braidlog
-from braidlog import limits
+from braidlog import aio, limits
 from braidlog.broker.service import Caller, Reply
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.client.remote.link import Link
@@ -247,6 +250,44 @@ def test_who_waits_longer_than_it_may_for_a_service_that_is_gone_is_told_the_tru
     assert [record.value for record in log.read(0)] == [b"there", b"there again"]
     braid.close()
     served.stop()
+
+
+def test_an_awaited_append_is_told_the_same_truth_and_waits_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its patience is that of its braid, not that with a disk."""
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT_S", 0.05)
+
+    async def append(url: str, timeout: float) -> int | None:
+        async with await aio.open(url, timeout=timeout) as braid:
+            log = await braid.log("orders")
+            ready.set()
+            await asyncio.to_thread(go_on.wait, PATIENCE_S)
+            return await log.append(b"1")
+
+    def run(timeout: float) -> int | None:
+        return asyncio.run(append(served.url, timeout))
+
+    with ThreadPoolExecutor() as threads, Served(tmp_path / "site.braid") as served:
+        with served.open() as braid:
+            braid.create("orders")
+        ready, go_on = threading.Event(), threading.Event()
+        patient = threads.submit(run, PATIENCE_S)
+        with served.writer.committer.alone():
+            assert ready.wait(PATIENCE_S)
+            go_on.set()
+            with pytest.raises(FutureTimeout):
+                patient.result(0.5)
+        assert patient.result(PATIENCE_S) == 0
+
+        ready, go_on = threading.Event(), threading.Event()
+        told = threads.submit(run, 0.5)
+        assert ready.wait(PATIENCE_S)
+        served.stop()
+        go_on.set()
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            told.result(PATIENCE_S)
+        served.start()
 
 
 def test_a_change_that_was_sent_and_never_answered_is_unknown_and_can_be_asked_for(served: Served) -> None:

@@ -192,6 +192,6 @@ class Bridge:
         """Append and wait for the answer."""
         pending, done = await self.queue(append, batch, None)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limits.COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(self.backend.append_timeout_s):
                 await done
         return pending.result()

@@ -145,7 +145,7 @@ class RemoteBackend:
         pending = Pending(command)
         self._accumulator.flush(command.log)  # what was submitted before stands before it
         self._send_append(command, [batch], [pending])
-        if not pending.wait(self.timeout + limits.CONNECT_TIMEOUT_S):
+        if not pending.wait(self.append_timeout_s):
             raise OutcomeUnknown("the service did not answer: it may still happen", request_id=command.request.hex())
         answer = pending.result()
         assert isinstance(answer, c.Appended)
@@ -157,6 +157,11 @@ class RemoteBackend:
         pending.then(then)
         self._accumulator.add(command, batch, pending)
         return pending
+
+    @property
+    def append_timeout_s(self) -> float:
+        """A little longer than the call itself may take: that one knows better what to say of it."""
+        return self.timeout + limits.CONNECT_TIMEOUT_S
 
     def _check_open(self) -> None:
         if self.closed:
