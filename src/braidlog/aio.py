@@ -152,7 +152,8 @@ class Braid:
         await self.close()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._braid
+        """Python cannot await it, and somebody may have to be asked, so that the loop would stand still."""
+        raise TypeError(f"`in` cannot be awaited: `await braid.log({name!r})` is NotFound if there is none")
 
 
 class Log:
@@ -219,7 +220,7 @@ class Log:
         """`braidlog.Log.append_many`, awaited."""
         batch = arguments.many_records(values, self._bridge.session.or_now(timestamp))
         if not batch.count:
-            return appends.nothing(self._log.info(), expected_tail)
+            return appends.nothing(await self.info(), expected_tail)
         return await self._append(batch, ack, expected_tail, writer, sequence, wait)
 
     async def submit(

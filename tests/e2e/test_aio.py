@@ -83,7 +83,8 @@ def test_logs_are_created_found_listed_and_dropped(site: Site) -> None:
         assert (await orders.info()).labels == {"team": "shop"}
         fork = await orders.cfork("trial")
         assert [log async for log in braid.logs()] == [orders, fork]
-        assert "trial" in braid
+        with pytest.raises(TypeError, match=r"await braid\.log\('trial'\)"):
+            assert "trial" in braid  # nobody could await that
         assert (orders.name, orders.id) == ("orders", (await orders.info()).id)
         with pytest.raises(errors.AlreadyExists, match="'orders'"):
             await braid.create("orders")

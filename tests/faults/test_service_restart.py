@@ -290,6 +290,28 @@ def test_an_awaited_append_is_told_the_same_truth_and_waits_as_long(
         served.start()
 
 
+def test_an_awaited_append_of_nothing_does_not_keep_the_loop_from_going_on(tmp_path: Path) -> None:
+    """It looks at the log, and the service hangs."""
+    stand, go_on = threading.Event(), threading.Event()
+
+    async def play(url: str) -> None:
+        async with await aio.open(url, timeout=PATIENCE_S) as braid:
+            log = await braid.create("orders")
+            served.service._cross(lambda: (stand.set(), go_on.wait(PATIENCE_S)))  # type: ignore[arg-type]
+            await asyncio.to_thread(stand.wait, PATIENCE_S)
+            appending = asyncio.create_task(log.append_many([]))
+            try:
+                await asyncio.sleep(0)  # it has begun
+                await asyncio.sleep(0)
+                assert not appending.done()
+            finally:
+                go_on.set()
+            assert await appending == range(0)
+
+    with Served(tmp_path / "site.braid") as served:
+        asyncio.run(play(served.url))
+
+
 def test_a_change_that_was_sent_and_never_answered_is_unknown_and_can_be_asked_for(served: Served) -> None:
     with served.open(timeout=0.3) as impatient, served.open() as patient:
         log = patient.create("orders")
