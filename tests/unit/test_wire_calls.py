@@ -375,3 +375,13 @@ def test_what_was_seen_over_one_connection_is_told_over_the_others() -> None:
     [frame] = Parser().feed(b"".join(other.calls.out))
     assert frame.seen == 9
     assert other.calls.seen == one.calls.seen == 9
+
+
+def test_it_is_known_which_logs_changes_are_under_way_of(line: Line) -> None:
+    line.connect()
+    changed = m.Execute(c.Trim(7, 0, request=CLIENT + (3).to_bytes(8, "big")))
+    for request in (append(1), create(2), changed, m.Tail(9)):
+        line.begin(request)
+    assert line.calls.changed_logs() == {1, 7}
+    line.say(Kind.ANSWER, 1, m.Result(c.Appended(1, 0, 1)))
+    assert line.calls.changed_logs() == {7}

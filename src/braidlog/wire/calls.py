@@ -117,6 +117,11 @@ class Calls:
         """Whether a change is under way."""
         return any(call.change for call in self._calls.values())
 
+    def changed_logs(self) -> set[int]:
+        """Those that changes are under way of."""
+        commands = [call.request.command for call in self._calls.values() if isinstance(call.request, Append | Execute)]
+        return {command.log for command in commands if hasattr(command, "log")}
+
     # --- calling -------------------------------------------------------------------------------------------------
 
     def begin(self, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> Call:

@@ -180,6 +180,11 @@ class Link:
         with self._lock:
             return self._calls.changing
 
+    def changed_logs(self) -> set[int]:
+        """The logs that changes are under way of over it."""
+        with self._lock:
+            return self._calls.changed_logs()
+
     def alive(self, patience_s: float) -> bool:
         """Whether it is connected, or becomes so within that time."""
         if self._calls.welcome is not None:

@@ -40,12 +40,13 @@ class Routes:
         with self._deciding:
             known = self._known.get(log)
             now = time.monotonic()
-            if known is not None and (known[1] >= now or known[0].changing):
+            if known is not None and (known[1] >= now or log in known[0].changed_logs()):
                 # What was sent over one connection must not be overtaken by what is sent over another.
                 self._known[log] = (known[0], max(known[1], now + limits.ROUTE_RETRY_S))
                 return known[0]
             if len(self._known) >= limits.ROUTES_KEPT_LOGS:
-                self._known = {other: kept for other, kept in self._known.items() if kept[0].changing}
+                changed = {link: link.changed_logs() for link in [self._home, *self._links.values()]}
+                self._known = {other: kept for other, kept in self._known.items() if other in changed[kept[0]]}
             link, lasts_s = self._decide(log)
             self._known[log] = (link, time.monotonic() + lasts_s)
             return link
