@@ -229,6 +229,7 @@ FORK_BYTES_PER_S: Final = 64 * MIB  # that all forks of one tree together may ap
 FORK_BURST_BYTES: Final = 64 * MIB  # more than that at once
 KIN_KEPT_LOGS: Final = 100_000  # whose trees a broker remembers
 ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
+ROUTE_ANSWER_S: Final = 2.0  # for that answer; half of what the caller has, if that is less
 ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached
 ROUTES_KEPT_LOGS: Final = 100_000
 

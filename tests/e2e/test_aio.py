@@ -372,6 +372,18 @@ def test_closing_the_braid_wakes_everybody(site: Site) -> None:
     play(site.open(), claim)
 
 
+def test_appends_that_are_begun_together_stand_in_their_order(site: Site) -> None:
+    """Also the first of a log, for which it is to be found out who serves it."""
+
+    async def claim(braid: aio.Braid) -> None:
+        for attempt in range(5):
+            log = await braid.create(f"log-{attempt}")
+            await asyncio.gather(*(log.append(value) for value in numbered(20)))
+            assert values(await log.read(0)) == numbered(20)
+
+    play(site.open(), claim)
+
+
 def test_many_followers_each_get_everything_in_order(site: Site) -> None:
     async def claim(braid: aio.Braid) -> None:
         log = await braid.create("orders")

@@ -70,7 +70,7 @@ class RemoteCursor:
             return None
         seen = self._backend.arrivals
         if not self._subscribed and self._ending is None and not self._arrived:
-            self._subscribe()
+            self._subscribe(timeout)
             self._await_promised(self._patience(timeout))
         with self._lock:
             arrived = self._arrived.popleft() if self._arrived else None
@@ -101,11 +101,12 @@ class RemoteCursor:
         kind, into = (found[0].kind, found[1]) if found is not None else ("squashed", "")
         return EndOfLog(kind, ending.position, into or None)
 
-    def _subscribe(self) -> None:
+    def _subscribe(self, timeout: float | None) -> None:
         try:
             self._promised = None
             self._subscribed = True  # before it can be lost
-            self._link = self._backend.link_for(self._log_id)
+            # It lasts, and so it may take a while to find out where, unless there is nobody to ask.
+            self._link = self._backend.link_for(self._log_id, None if self._backend.link.connected else timeout)
             self._call = self._link.begin(
                 m.Subscribe(self._log_id, self._expected, limits.SUBSCRIBE_CREDIT_BYTES),
                 b"",
