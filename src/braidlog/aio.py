@@ -152,7 +152,8 @@ class Braid:
         await self.close()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._braid
+        """Python cannot await it, and somebody may have to be asked, so that the loop would stand still."""
+        raise TypeError(f"`in` cannot be awaited: `await braid.log({name!r})` is NotFound if there is none")
 
 
 class Log:
@@ -219,7 +220,7 @@ class Log:
         """`braidlog.Log.append_many`, awaited."""
         batch = arguments.many_records(values, self._bridge.session.or_now(timestamp))
         if not batch.count:
-            return appends.nothing(self._log.info(), expected_tail)
+            return appends.nothing(await self.info(), expected_tail)
         return await self._append(batch, ack, expected_tail, writer, sequence, wait)
 
     async def submit(
@@ -489,12 +490,12 @@ class Subscription:
     async def _fill(self, deadline: Deadline) -> None:
         bridge, cursor = self._bridge, self._cursor
         while cursor.waits:
-            seen = await self._fetched()
+            seen = await self._fetched(deadline)
             if seen is None:
                 return
             if deadline.passed:
-                if await bridge.look(cursor.catch_up):
-                    await self._fetched()
+                if await bridge.look(partial(cursor.catch_up, deadline.left)):
+                    await self._fetched(deadline)
                 return
             while True:
                 await bridge.changed(seen, deadline.left, cursor.watched, cursor.idle)
@@ -502,10 +503,10 @@ class Subscription:
                 if deadline.passed or not cursor.idle():
                     break
 
-    async def _fetched(self) -> int | None:
+    async def _fetched(self, deadline: Deadline) -> int | None:
         """Fetch ahead. One that was begun and then cancelled goes on, and the next call takes what it brings."""
         if self._fetch is None:
-            self._fetch = asyncio.ensure_future(self._bridge.run(self._cursor.fetch))
+            self._fetch = asyncio.ensure_future(self._bridge.run(partial(self._cursor.fetch, deadline.left)))
         seen = await asyncio.shield(self._fetch)
         self._fetch = None
         return seen

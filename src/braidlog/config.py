@@ -37,6 +37,14 @@ _OFF: Final = {"0", "false", "no", "off"}
 _HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 
 
+def is_host(text: str) -> bool:
+    """Whether it could be the name of a host at all: what cannot be is no OSError to those who look it up."""
+    try:
+        return bool(text.encode("idna")) and text.isprintable()
+    except UnicodeError:
+        return False
+
+
 class Address(NamedTuple):
     """Where to listen, or whom to ask."""
 
@@ -52,7 +60,7 @@ class Address(NamedTuple):
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = str(ipaddress.IPv6Address(host[1:-1]))
-        elif not _HOST.fullmatch(host):
+        elif not _HOST.fullmatch(host) or not is_host(host):
             raise ValueError(f"{text!r} is not HOST:PORT")
         if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not port_min <= int(port) <= 65535:
             raise ValueError(f"{text!r} is not HOST:PORT, with a port from {port_min} to 65535")

@@ -218,6 +218,7 @@ RECONNECT_TOLD_S: Final = 10.0  # how often what fails in the same way again and
 LINGER_BYTES_MAX: Final = 512 * KIB  # of submitted records that travel together
 LINGER_RECORDS_MAX: Final = 65_536  # the same in records, for those without bytes
 LINGER_BATCHES_UNDER_WAY: Final = 4  # of one log, before what is submitted without a linger waits to be gathered
+POLL_ANSWER_S: Final = 2.0  # for a server that is there to answer a poll, however short that is
 KNOCK_S: Final = 0.5  # for the holder of a directory to answer, before its lock is tried again
 
 # Brokers.
@@ -230,6 +231,7 @@ FORK_BYTES_PER_S: Final = 64 * MIB  # that all forks of one tree together may ap
 FORK_BURST_BYTES: Final = 64 * MIB  # more than that at once
 KIN_KEPT_LOGS: Final = 100_000  # whose trees a broker remembers
 ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
+ROUTE_ANSWER_S: Final = 2.0  # for that answer; half of what the caller has, if that is less
 ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached
 ROUTES_KEPT_LOGS: Final = 100_000
 

@@ -83,7 +83,8 @@ def test_logs_are_created_found_listed_and_dropped(site: Site) -> None:
         assert (await orders.info()).labels == {"team": "shop"}
         fork = await orders.cfork("trial")
         assert [log async for log in braid.logs()] == [orders, fork]
-        assert "trial" in braid
+        with pytest.raises(TypeError, match=r"await braid\.log\('trial'\)"):
+            assert "trial" in braid  # nobody could await that
         assert (orders.name, orders.id) == ("orders", (await orders.info()).id)
         with pytest.raises(errors.AlreadyExists, match="'orders'"):
             await braid.create("orders")
@@ -367,6 +368,18 @@ def test_closing_the_braid_wakes_everybody(site: Site) -> None:
         for waiting in (reading, deciding):
             with pytest.raises(errors.Unavailable, match="closed"):
                 await waiting
+
+    play(site.open(), claim)
+
+
+def test_appends_that_are_begun_together_stand_in_their_order(site: Site) -> None:
+    """Also the first of a log, for which it is to be found out who serves it."""
+
+    async def claim(braid: aio.Braid) -> None:
+        for attempt in range(5):
+            log = await braid.create(f"log-{attempt}")
+            await asyncio.gather(*(log.append(value) for value in numbered(20)))
+            assert values(await log.read(0)) == numbered(20)
 
     play(site.open(), claim)
 

@@ -423,6 +423,19 @@ def test_what_the_api_takes_and_no_frame_could_carry_is_refused_where_it_is_call
         assert log.append(b"x") == 0
 
 
+def test_what_was_refused_before_it_left_does_not_keep_anything_else_from_leaving(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WIRE_BODY_BYTES_MAX", 100_000)
+    with served.open() as braid:
+        log = braid.create("there")
+        tickets = [log.submit([bytes(100_001)] * 10) for _ in range(limits.LINGER_BATCHES_UNDER_WAY + 1)]
+        for ticket in tickets:
+            with pytest.raises(InvalidArgument, match="on its way"):
+                ticket.durable(PATIENCE_S)
+        assert log.submit(b"x").position(PATIENCE_S) == 0
+
+
 def test_order_is_kept_when_appends_wait_for_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork that was asked for behind appends has them, though they had to wait for the packer."""
     monkeypatch.setattr(limits, "UNPACKED_BYTES_MAX", 1000)

@@ -3,17 +3,24 @@ lost, nothing is there twice, and every client's records stand in the order in w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 import pytest
 
 import braidlog
+from braidlog import aio, limits
 from braidlog.broker.service import Caller, Reply
+from braidlog.client.remote.backend import RemoteBackend
+from braidlog.client.remote.link import Link
 from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
 from braidlog.wire import messages as m
 from tests.faults.service import PATIENCE_S, Served
@@ -120,6 +127,45 @@ def test_restarts_under_load_lose_nothing_and_double_nothing(tmp_path: Path) -> 
             braid.close()
 
 
+def test_a_poll_ends_in_time_though_the_service_is_gone_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    with Served(tmp_path / "site.braid") as served, served.open(PATIENCE_S) as braid:
+        log = braid.create("orders")
+        log.append(b"1")
+        with log.subscribe(0) as known, log.subscribe(0) as new:
+            assert [record.value for record in known.poll()] == [b"1"]
+            served.stop()
+            _until(lambda: not _link(braid).connected)
+            for subscription in (known, new):
+                _in_time(lambda subscription=subscription: subscription.poll(0.05))  # type: ignore[misc]
+            served.start()
+            log.append(b"2")
+            assert [record.value for record in known.poll(PATIENCE_S)] == [b"2"]
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += [record.value for record in new.poll(PATIENCE_S)]
+            assert found == [b"1", b"2"]
+
+
+def test_a_poll_ends_in_time_though_the_service_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POLL_ANSWER_S", 0.1)
+    with Served(tmp_path / "site.braid") as served, served.open(PATIENCE_S) as braid:
+        log = braid.create("orders")
+        log.append(b"1")
+        stand, go_on = threading.Event(), threading.Event()
+        with log.subscribe(0) as known, log.subscribe(0) as new:
+            assert [record.value for record in known.poll()] == [b"1"]
+            log.append(b"2")  # something new is there, and `known` would like to know of it
+            served.service._cross(lambda: (stand.set(), go_on.wait(PATIENCE_S)))  # type: ignore[arg-type]
+            assert stand.wait(PATIENCE_S)
+            try:
+                known.poll()
+                _in_time(lambda: known.poll(0.05))
+                _in_time(lambda: new.poll(0.05))
+            finally:
+                go_on.set()
+            assert [record.value for record in new.poll(PATIENCE_S)]
+
+
 class Cutter:
     """Passes bytes on between clients and a server, and cuts the line after a while."""
 
@@ -206,6 +252,66 @@ def test_who_waits_longer_than_it_may_for_a_service_that_is_gone_is_told_the_tru
     served.stop()
 
 
+def test_an_awaited_append_is_told_the_same_truth_and_waits_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its patience is that of its braid, not that with a disk."""
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT_S", 0.05)
+
+    async def append(url: str, timeout: float) -> int | None:
+        async with await aio.open(url, timeout=timeout) as braid:
+            log = await braid.log("orders")
+            ready.set()
+            await asyncio.to_thread(go_on.wait, PATIENCE_S)
+            return await log.append(b"1")
+
+    def run(timeout: float) -> int | None:
+        return asyncio.run(append(served.url, timeout))
+
+    with ThreadPoolExecutor() as threads, Served(tmp_path / "site.braid") as served:
+        with served.open() as braid:
+            braid.create("orders")
+        ready, go_on = threading.Event(), threading.Event()
+        patient = threads.submit(run, PATIENCE_S)
+        with served.writer.committer.alone():
+            assert ready.wait(PATIENCE_S)
+            go_on.set()
+            with pytest.raises(FutureTimeout):
+                patient.result(0.5)
+        assert patient.result(PATIENCE_S) == 0
+
+        ready, go_on = threading.Event(), threading.Event()
+        told = threads.submit(run, 0.5)
+        assert ready.wait(PATIENCE_S)
+        served.stop()
+        go_on.set()
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            told.result(PATIENCE_S)
+        served.start()
+
+
+def test_an_awaited_append_of_nothing_does_not_keep_the_loop_from_going_on(tmp_path: Path) -> None:
+    """It looks at the log, and the service hangs."""
+    stand, go_on = threading.Event(), threading.Event()
+
+    async def play(url: str) -> None:
+        async with await aio.open(url, timeout=PATIENCE_S) as braid:
+            log = await braid.create("orders")
+            served.service._cross(lambda: (stand.set(), go_on.wait(PATIENCE_S)))  # type: ignore[arg-type]
+            await asyncio.to_thread(stand.wait, PATIENCE_S)
+            appending = asyncio.create_task(log.append_many([]))
+            try:
+                await asyncio.sleep(0)  # it has begun
+                await asyncio.sleep(0)
+                assert not appending.done()
+            finally:
+                go_on.set()
+            assert await appending == range(0)
+
+    with Served(tmp_path / "site.braid") as served:
+        asyncio.run(play(served.url))
+
+
 def test_a_change_that_was_sent_and_never_answered_is_unknown_and_can_be_asked_for(served: Served) -> None:
     with served.open(timeout=0.3) as impatient, served.open() as patient:
         log = patient.create("orders")
@@ -259,6 +365,19 @@ def test_a_deadline_is_kept_though_there_is_always_something_to_receive(served: 
             flooding.join(PATIENCE_S)
             subscription.close()
         served.on_loop(lambda: withheld[0](Unavailable("it was lost"), None))
+
+
+def _link(braid: braidlog.Braid) -> Link:
+    backend = braid._session.backend
+    assert isinstance(backend, RemoteBackend)
+    return backend.link
+
+
+def _in_time(poll: Callable[[], list[braidlog.Record]]) -> None:
+    """It comes back long before the time of a call is over."""
+    begun = time.monotonic()
+    assert poll() == []
+    assert time.monotonic() - begun < PATIENCE_S / 4
 
 
 def _until(holds: object) -> None:

@@ -85,6 +85,16 @@ def test_what_comes_while_several_are_under_way_gathers_and_goes_with_the_next_a
     assert [(p.answer.first, p.answer.count) for p in late] == [(10, 1), (11, 2), (13, 1)]  # type: ignore[union-attr]
 
 
+def test_an_id_means_the_same_before_others_join_and_after() -> None:
+    sent = Sent(linger=1e6)
+    submitted = [sent.add(b"a", b"b"), sent.add(b"c"), sent.add(b"d", log=2)]
+    early = [pending.alias for pending in submitted]
+    sent.accumulator.flush()
+    assert [pending.alias for pending in submitted] == early
+    first, _, alone = (pending.command.request.hex() for pending in submitted)  # type: ignore[union-attr]
+    assert early == [f"{first}.0.2", f"{first}.2.1", f"{alone}.0.1"]
+
+
 def test_a_large_gathering_does_not_wait() -> None:
     sent = Sent(linger=1e6)
     for n in range(3):

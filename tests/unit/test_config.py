@@ -54,7 +54,23 @@ def test_addresses_read_as_they_are_shown(text: str, address: Address) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":", "host", "host:", ":1", "host:65536", "host:-1", "host:1 ", "::1:80", "[::1]", "[x]:1", "a b:1", "-:1"],
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        ":1",
+        "host:65536",
+        "host:-1",
+        "host:1 ",
+        "::1:80",
+        "[::1]",
+        "[x]:1",
+        "a b:1",
+        "-:1",
+        "a..b:1",
+    ]
+    + [".:1", f"{'a' * 64}:1"],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -284,6 +284,27 @@ def test_the_floor_of_who_has_all_answers_is_above_them(line: Line) -> None:
     assert floors(line.connect()) == [42]
 
 
+def test_the_floor_is_that_of_the_client_over_all_its_connections() -> None:
+    """What one told would else settle what is under way over another, and is not known there."""
+    siblings: list[Calls] = []
+    one, other = Line(), Line()
+    one.calls = Calls(CLIENT, "tests", b"one", siblings=siblings)
+    other.calls = Calls(CLIENT, "tests", b"other", siblings=siblings)
+    one.connect()
+    other.connect()
+    under_way, answered = other.begin(append(7)), one.begin(append(8))
+    one.say(Kind.ANSWER, answered.number, m.Result(c.Done()))
+    one.calls.lost()
+    assert floors(one.connect()) == [7]
+    other.say(Kind.ANSWER, under_way.number, m.Result(c.Done()))
+    later = other.begin(append(20))
+    one.calls.lost()
+    assert floors(one.connect()) == [9]  # it knows of no more
+    other.say(Kind.ANSWER, later.number, m.Result(c.Done()))
+    other.calls.lost()
+    assert floors(other.connect()) == [21]
+
+
 def test_the_server_is_told_now_and_again(line: Line) -> None:
     line.connect()
     told: list[int] = []
@@ -375,3 +396,13 @@ def test_what_was_seen_over_one_connection_is_told_over_the_others() -> None:
     [frame] = Parser().feed(b"".join(other.calls.out))
     assert frame.seen == 9
     assert other.calls.seen == one.calls.seen == 9
+
+
+def test_it_is_known_which_logs_changes_are_under_way_of(line: Line) -> None:
+    line.connect()
+    changed = m.Execute(c.Trim(7, 0, request=CLIENT + (3).to_bytes(8, "big")))
+    for request in (append(1), create(2), changed, m.Tail(9)):
+        line.begin(request)
+    assert line.calls.changed_logs() == {1, 7}
+    line.say(Kind.ANSWER, 1, m.Result(c.Appended(1, 0, 1)))
+    assert line.calls.changed_logs() == {7}

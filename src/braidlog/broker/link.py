@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from braidlog import limits
 from braidlog.broker import entry
-from braidlog.errors import BraidError, InvalidArgument
+from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.wire import tls
 from braidlog.wire.calls import Call, Calls, Done, Refused
 from braidlog.wire.frames import Malformed
@@ -128,11 +128,14 @@ class MetadataLink:
                     self._warned.clear()
                 if self._refused:
                     pause = limits.RECONNECT_MAX_S
-            except (OSError, TimeoutError) as error:
+            except (OSError, ValueError, TimeoutError) as error:  # a host that cannot be one is a ValueError
                 why = tls.explained(error, f"{self.host}:{self.port}")
                 self._warn(f"metadata at {self.host}:{self.port} cannot be reached: {why}")
                 if isinstance(why, BraidError):
                     self.on_refused(why)
+            except Exception as error:  # a mistake of ours: without this task nothing is ever answered
+                _log.exception("the connection to the metadata at %s:%d failed", self.host, self.port)
+                self.on_refused(Unavailable(f"the connection to the metadata failed: {type(error).__name__}: {error}"))
             self._addresses.rotate(-1)
             self._tried += 1
             if self._tried >= len(self._addresses):  # all of them, one after the other
@@ -156,9 +159,12 @@ class MetadataLink:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(limits.LINK_TICK_S)
-            self._mind_silence()
-            self._calls.expire(self._loop.time(), "the metadata did not answer in time")
-            self._hand_out()
+            try:
+                self._mind_silence()
+                self._calls.expire(self._loop.time(), "the metadata did not answer in time")
+                self._hand_out()
+            except Exception:  # of whoever is told: the next are to be given up in time too
+                _log.exception("what was to be done with an answer of the metadata failed")
 
     def _mind_silence(self) -> None:
         if self._transport is None or not len(self._calls):

@@ -69,6 +69,7 @@ class Bridge:
         self._room = Sleepers(self.loop)
         self._calls: deque[Callable[[], None]] = deque()
         self._crossing = False
+        self._asking: dict[int, asyncio.Future[None]] = {}  # by log: who serves it
         self._unwatch: Callable[[], None] | None = None
 
     # --- onto the loop, from any thread --------------------------------------------------------------------------
@@ -166,8 +167,8 @@ class Bridge:
     ) -> tuple[Pending, asyncio.Future[None]]:
         """Queue an append once there is room for it; the future is resolved when it is durable or has failed."""
         deadline = Deadline(limits.COMMIT_TIMEOUT_S if timeout is None else timeout)
-        if not self.backend.near(append.log):
-            await self.run(partial(self.backend.approach, append.log))
+        if append.log in self._asking or not self.backend.near(append.log):
+            await self._approach(append.log)
         while True:
             seen = self.backend.version
             crowd = self.backend.crowded(append)
@@ -184,6 +185,15 @@ class Bridge:
         done: asyncio.Future[None] = self.loop.create_future()
         return appends.queue(self.session, append, batch, lambda _: self.cross(partial(self._answered, done))), done
 
+    async def _approach(self, log_id: int) -> None:
+        """One finds out, and those who wait for him go on in the order in which they came."""
+        asking = self._asking.get(log_id)
+        if asking is None:
+            asking = asyncio.ensure_future(self.run(partial(self.backend.approach, log_id)))
+            self._asking[log_id] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(log_id, None))
+        await asyncio.shield(asking)
+
     def _answered(self, done: asyncio.Future[None]) -> None:
         resolve(done)
         self._room.wake()
@@ -192,6 +202,6 @@ class Bridge:
         """Append and wait for the answer."""
         pending, done = await self.queue(append, batch, None)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limits.COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(self.backend.append_timeout_s):
                 await done
         return pending.result()

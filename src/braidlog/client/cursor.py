@@ -56,8 +56,9 @@ class Cursor:
         except BraidError:
             return False
 
-    def fetch(self) -> int | None:
+    def fetch(self, timeout: float | None = None) -> int | None:
         """Fetch ahead once, without waiting. Returns the version to wait on if there was nothing, else None."""
+        del timeout
         if self._closed:
             self._end = EndOfLog("closed", self._next)
             return None
@@ -93,8 +94,9 @@ class Cursor:
         """Until there may be something new."""
         self._backend.wait_for_change(seen, timeout, self._log_id)
 
-    def catch_up(self) -> bool:
+    def catch_up(self, timeout: float | None = None) -> bool:
         """What a fetch did not find is not there."""
+        del timeout
         return False
 
     def _gone(self) -> EndOfLog:

@@ -124,6 +124,10 @@ class GroupedBackend(Backend):
         assert isinstance(local, c.Append)
         self._groups[group].wait_for_room(local, timeout)
 
+    @property
+    def append_timeout_s(self) -> float:
+        return max(backend.append_timeout_s for backend in self._groups)
+
     def near(self, log_id: int) -> bool:
         backend, local = self._at(log_id)
         return backend.near(local)

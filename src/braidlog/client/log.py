@@ -122,6 +122,8 @@ class Log:
         command = appends.command(self._session, self._id, batch, expected_tail, writer, sequence)
         backend = self._session.backend
         deadline = Deadline(arguments.seconds("timeout", timeout))
+        if not backend.near(self._id):
+            backend.approach(self._id)
         backend.wait_for_room(command, deadline.left)
         self._session.outstanding.take(command.size, deadline.left)
         pending = appends.queue(self._session, command, batch, lambda _: None)

@@ -49,12 +49,12 @@ class Subscription:
 
     def _fill(self, deadline: Deadline) -> None:
         while self._cursor.waits:
-            seen = self._cursor.fetch()
+            seen = self._cursor.fetch(deadline.left)
             if seen is None:
                 return
             if deadline.passed:
-                if self._cursor.catch_up():
-                    self._cursor.fetch()
+                if self._cursor.catch_up(deadline.left):
+                    self._cursor.fetch(deadline.left)
                 return
             self._cursor.wait(seen, deadline.left)
 

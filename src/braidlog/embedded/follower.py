@@ -222,6 +222,11 @@ class Follower(Replica):
         del then  # nothing will be done
         raise InvalidArgument(f"cannot submit {batch.count} records to log number {command.log}: {_REFUSAL}")
 
+    @property
+    def append_timeout_s(self) -> float:
+        """It takes no time to refuse one."""
+        return 0.0
+
     def crowded(self, command: c.Append) -> None:
         """Nothing is taken here, so nothing has to wait."""
 

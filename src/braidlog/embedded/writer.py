@@ -157,6 +157,11 @@ class Writer(Replica):
         if self.committer.failure is not None:
             raise self.committer.failure
 
+    @property
+    def append_timeout_s(self) -> float:
+        """How long storage may take."""
+        return limits.COMMIT_TIMEOUT_S
+
     def crowded(self, command: c.Append) -> Unavailable | None:
         """Why an append has to wait: more rides inline than the packer has put away. None if there is room."""
         if self.inline_bytes <= limits.UNPACKED_BYTES_MAX or command.size > limits.INLINE_BYTES_MAX:

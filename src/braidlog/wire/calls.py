@@ -117,6 +117,11 @@ class Calls:
         """Whether a change is under way."""
         return any(call.change for call in self._calls.values())
 
+    def changed_logs(self) -> set[int]:
+        """Those that changes are under way of."""
+        commands = [call.request.command for call in self._calls.values() if isinstance(call.request, Append | Execute)]
+        return {command.log for command in commands if hasattr(command, "log")}
+
     # --- calling -------------------------------------------------------------------------------------------------
 
     def begin(self, request: Request, body: bytes | memoryview, deadline: float, done: Done) -> Call:
@@ -270,9 +275,11 @@ class Calls:
                 self.out.extend(frames.encode(Kind.NOTE, 0, self.seen, messages.encode(Floor(self._floor()))))
 
     def _floor(self) -> int:
-        """Of all changes with lower numbers the answers are here."""
-        under_way = [_number_of(call.request) for call in self._calls.values() if isinstance(call.request, Change)]
-        return min(under_way, default=self._newest + 1 if self._newest else 0)
+        """Of all changes with lower numbers the answers are here. It is the client's, whichever connection tells it."""
+        # Those of other connections may come and go meanwhile, in other threads, and so they are copied at one stroke.
+        calls = [call for one in list(self._siblings) for call in list(one._calls.values())]
+        under_way = [_number_of(call.request) for call in calls if isinstance(call.request, Change)]
+        return min([*under_way, self._newest + 1 if self._newest else 0])
 
     def _given_up(self, call: Call, why: str) -> BraidError:
         request = call.request

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,41 @@ def test_one_that_cannot_be_reached_is_told_of_once_and_now_and_then_again(
         assert len(asyncio.run(play(10))) == 1
         monkeypatch.setattr(limits, "RECONNECT_TOLD_S", 0.0)
         assert len(asyncio.run(play(10))) >= 9
+
+
+@pytest.mark.parametrize("error", [UnicodeError("label empty or too long"), RuntimeError("a mistake of ours")])
+def test_whatever_goes_wrong_at_one_address_the_next_is_tried(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the task that connects a broker would live on, and never say why nothing is answered."""
+
+    async def play() -> list[str]:
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection
+        greeted = asyncio.Event()
+        told: list[str] = []
+
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            welcome = frames.encode(Kind.ANSWER, 0, 0, m.encode(m.Welcome("s", "metadata", None, 1)))
+            writer.writelines([PREFACE, *welcome])
+
+        async def connecting(factory: Any, host: str, port: int, **options: Any) -> Any:
+            if host == "wrong":
+                raise error
+            return await connect(factory, host, port, **options)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        monkeypatch.setattr(loop, "create_connection", connecting)
+        link = MetadataLink([("wrong", 1), server.sockets[0].getsockname()[:2]], b"8 bytes.", "tests")
+        link.on_connected = lambda _: greeted.set()
+        link.on_refused = lambda refused: told.append(str(refused))
+        try:
+            await asyncio.wait_for(greeted.wait(), DEADLINE_S)
+            return told
+        finally:
+            link.close()
+            server.close()
+
+    told = asyncio.run(play())
+    assert len(told) == isinstance(error, RuntimeError)  # who starts with a mistake of ours ends with it
+    assert all("a mistake of ours" in text for text in told)

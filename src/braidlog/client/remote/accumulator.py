@@ -70,6 +70,8 @@ class Accumulator:
                     or gathered.count >= limits.LINGER_RECORDS_MAX
                     or (not self._linger and gathered.under_way < limits.LINGER_BATCHES_UNDER_WAY)
                 )
+                if not due and gathered.members[0] is pending:  # its id is read now, and others may yet join it
+                    pending.alias = f"{command.request.hex()}.0.{batch.count}"
         if alone:
             with self._order:
                 self.flush(command.log)

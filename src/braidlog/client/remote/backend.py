@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from braidlog.client.remote.feed import RemoteCursor
 from braidlog.client.remote.link import Address, Link
 from braidlog.client.remote.records import entries_of, records_of, table_of
 from braidlog.client.remote.routes import Routes
+from braidlog.client.waiting import Deadline
 from braidlog.embedded.committer import Pending
 from braidlog.errors import BraidError, InvalidArgument, OutcomeUnknown, Unavailable
 from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan
@@ -71,9 +73,16 @@ class RemoteBackend:
         # A broker knows others; a server that is everything itself does not.
         self._routes = Routes(self.link, self._route, self._open_link) if self.welcome.role == "broker" else None
 
-    def link_for(self, log_id: int) -> Link:
-        """The connection that a log is asked for over."""
-        return self.link if self._routes is None else self._routes.link(log_id)
+    def link_for(self, log_id: int, timeout: float | None = None) -> Link:
+        """The connection that a log is asked for over. To find out takes half of the time at most."""
+        if self._routes is None:
+            return self.link
+        left = self.timeout if timeout is None else timeout
+        return self._routes.link(log_id, min(left / 2, limits.ROUTE_ANSWER_S))
+
+    def link_at_hand(self, log_id: int) -> Link:
+        """The same as far as it is known, without a wait."""
+        return self.link if self._routes is None else self._routes.at_hand(log_id)
 
     def near(self, log_id: int) -> bool:
         """Whether it is known who serves the log; `approach` finds out."""
@@ -82,10 +91,15 @@ class RemoteBackend:
     def approach(self, log_id: int) -> None:
         self.link_for(log_id)
 
-    def _route(self, log_id: int) -> str:
+    def _route(self, log_id: int, patience_s: float) -> str:
         waiting = _Waiting()
-        self.link.begin(m.Route(log_id), b"", self.timeout, waiting.done)
-        answer, _ = waiting.wait(self.timeout)
+        call = self.link.begin(m.Route(log_id), b"", patience_s, waiting.done)
+        try:
+            answer, _ = waiting.wait(patience_s, grace_s=0.0)
+        finally:
+            self.link.forget(call)
+        if isinstance(answer, Unavailable):
+            raise answer
         return answer.value if isinstance(answer, m.Text) else ""
 
     def _open_link(self, named: str) -> Link:
@@ -101,16 +115,28 @@ class RemoteBackend:
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def ask(self, request: m.Request, kind: type[T], body: bytes | memoryview = b"") -> T:
-        """Send a request and wait for its answer."""
-        return self.ask_for(request, kind, body)[0]
+    def ask(
+        self, request: m.Request, kind: type[T], body: bytes | memoryview = b"", *, timeout: float | None = None
+    ) -> T:
+        """Send a request and wait for its answer, so many seconds instead of what is usual."""
+        return self.ask_for(request, kind, body, timeout=timeout)[0]
 
-    def ask_for(self, request: m.Request, kind: type[T], body: bytes | memoryview = b"") -> tuple[T, memoryview]:
+    def ask_for(
+        self, request: m.Request, kind: type[T], body: bytes | memoryview = b"", *, timeout: float | None = None
+    ) -> tuple[T, memoryview]:
         waiting = _Waiting()
+        deadline = Deadline(self.timeout if timeout is None else timeout)
         log: int | None = getattr(request, "log", None)
-        link = self.link if log is None else self.link_for(log)
-        link.begin(request, body, self.timeout, waiting.done)
-        answer, answer_body = waiting.wait(self.timeout)
+        link = self.link if log is None else self.link_for(log, deadline.left)
+        left = deadline.left or 0.0
+        call = link.begin(request, body, left, waiting.done)
+        if timeout is None:
+            answer, answer_body = waiting.wait(left)
+        else:
+            try:
+                answer, answer_body = waiting.wait(left, grace_s=0.0)
+            finally:
+                link.forget(call)
         if isinstance(answer, BraidError):
             raise answer
         if not isinstance(answer, kind):
@@ -121,10 +147,12 @@ class RemoteBackend:
 
     def execute(self, command: c.Command) -> c.Result:
         waiting = _Waiting()
+        deadline = Deadline(self.timeout)
         log: int | None = getattr(command, "log", None)
-        link = self.link if log is None else self.link_for(log)
-        link.begin(m.Execute(command), b"", self.timeout, waiting.done)
-        answer, _ = waiting.wait(self.timeout, command)
+        link = self.link if log is None else self.link_for(log, deadline.left)
+        left = deadline.left or 0.0
+        link.begin(m.Execute(command), b"", left, waiting.done)
+        answer, _ = waiting.wait(left, command)
         if isinstance(answer, BraidError):
             raise answer
         assert isinstance(answer, m.Result)
@@ -133,9 +161,11 @@ class RemoteBackend:
     def append(self, command: c.Append, batch: Batch) -> c.Appended:
         self._check_open()
         pending = Pending(command)
+        deadline = Deadline(self.timeout)
+        link = self.link_for(command.log, deadline.left)
         self._accumulator.flush(command.log)  # what was submitted before stands before it
-        self._send_append(command, [batch], [pending])
-        if not pending.wait(self.timeout + limits.CONNECT_TIMEOUT_S):
+        self._send_append(link, command, [batch], [pending], deadline.left or 0.0)
+        if not pending.wait(self.append_timeout_s):
             raise OutcomeUnknown("the service did not answer: it may still happen", request_id=command.request.hex())
         answer = pending.result()
         assert isinstance(answer, c.Appended)
@@ -147,6 +177,11 @@ class RemoteBackend:
         pending.then(then)
         self._accumulator.add(command, batch, pending)
         return pending
+
+    @property
+    def append_timeout_s(self) -> float:
+        """A little longer than the call itself may take: that one knows better what to say of it."""
+        return self.timeout + limits.CONNECT_TIMEOUT_S
 
     def _check_open(self) -> None:
         if self.closed:
@@ -161,33 +196,28 @@ class RemoteBackend:
         """The same."""
 
     def _send_gathered(self, command: c.Append, batches: list[Batch], members: list[Pending]) -> None:
-        self._send_append(command, batches, members, lambda: self._accumulator.answered(command.log), soon=True)
+        link = self.link_at_hand(command.log)  # others wait behind this, and so it does not wait for anybody
+        answered = partial(self._accumulator.answered, command.log)
+        self._send_append(link, command, batches, members, self.timeout, answered, soon=True)
 
     def _send_append(
         self,
+        link: Link,
         command: c.Append,
         batches: list[Batch],
         members: list[Pending],
+        timeout: float,
         answered: Callable[[], None] = lambda: None,
         *,
         soon: bool = False,
     ) -> None:
-        block = command.size > limits.WIRE_BLOCK_BYTES_MIN
-        body: bytes | memoryview = b"" if block else encode(joined(batches))
-        if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
-            block, body = True, memoryview(to_arrow(batches).serialize()).cast("B")
-        if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
-            raise InvalidArgument(
-                f"a batch of {command.count:,} records takes {len(body):,} bytes on its way, and at most "
-                f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
-            )
-
         def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
             answered()
             finish(members, answer)
 
-        try:
-            self.link_for(command.log).begin(m.Append(command, block), body, self.timeout, done, soon=soon)
+        try:  # whatever keeps it from leaving, it is no longer under way, and those who wait are told
+            block, body = _packed(command, batches)
+            link.begin(m.Append(command, block), body, timeout, done, soon=soon)
         except BraidError as error:
             answered()
             finish(members, error)
@@ -210,8 +240,8 @@ class RemoteBackend:
         found = self.ask(m.EndOf(log_id), m.Ending)
         return (End(found.kind, found.name, found.into, found.position), found.into_name) if found.kind else None
 
-    def tail(self, log_id: int) -> int:
-        return self.ask(m.Tail(log_id), m.Number).value
+    def tail(self, log_id: int, timeout: float | None = None) -> int:
+        return self.ask(m.Tail(log_id), m.Number, timeout=timeout).value
 
     def describe(self, log_id: int) -> Info:
         return self.ask(m.Describe(log_id), m.Described).info
@@ -318,10 +348,11 @@ class RemoteBackend:
         """Return when something about the log may have changed since `seen`, or when the timeout passed."""
         with self._changed:
             mark = self._local
-        disarm = self._arm(log_id, seen)
+        deadline = Deadline(timeout)
+        disarm = self._arm(log_id, seen, None if self.link.connected else timeout)
         try:
             with self._changed:
-                self._changed.wait_for(lambda: self._local != mark or self.closed, timeout)
+                self._changed.wait_for(lambda: self._local != mark or self.closed, deadline.left)
         finally:
             disarm()
         return self.version
@@ -340,11 +371,11 @@ class RemoteBackend:
 
         return stop
 
-    def _arm(self, log_id: int | None, seen: int) -> Callable[[], None]:
+    def _arm(self, log_id: int | None, seen: int, timeout: float | None = None) -> Callable[[], None]:
         """Have the server tell of the next change of a log. Nobody has to be told to look again at none."""
         if log_id is None or self.closed:
             return lambda: None
-        link = self.link_for(log_id)
+        link = self.link_for(log_id, timeout)
         call = link.begin(m.Watch(log_id, seen), b"", _FOREVER_S, lambda *_: self.announce())
 
         def disarm() -> None:
@@ -377,6 +408,20 @@ class RemoteBackend:
         self.announce()
 
 
+def _packed(command: c.Append, batches: list[Batch]) -> tuple[bool, bytes | memoryview]:
+    """Whether the records travel as a block, and their bytes."""
+    block = command.size > limits.WIRE_BLOCK_BYTES_MIN
+    body: bytes | memoryview = b"" if block else encode(joined(batches))
+    if block or len(body) > limits.WIRE_BATCH_BYTES_MAX:
+        block, body = True, memoryview(to_arrow(batches).serialize()).cast("B")
+    if len(body) > limits.WIRE_BODY_BYTES_MAX:  # a server would have to take it for something else
+        raise InvalidArgument(
+            f"a batch of {command.count:,} records takes {len(body):,} bytes on its way, and at most "
+            f"{limits.WIRE_BODY_BYTES_MAX:,} may: append fewer at once"
+        )
+    return block, body
+
+
 class _Waiting:
     """A caller that waits for one answer."""
 
@@ -391,9 +436,11 @@ class _Waiting:
         self._answer = (answer, body)
         self._gate.release()
 
-    def wait(self, timeout: float, change: c.Command | None = None) -> tuple[m.Answer | BraidError, memoryview]:
+    def wait(
+        self, timeout: float, change: c.Command | None = None, *, grace_s: float = limits.CONNECT_TIMEOUT_S
+    ) -> tuple[m.Answer | BraidError, memoryview]:
         # A little longer than the call itself may take: that one knows better what to say of it.
-        if not self._gate.acquire(timeout=timeout + limits.CONNECT_TIMEOUT_S) or self._answer is None:
+        if not self._gate.acquire(timeout=max(timeout + grace_s, 0.0)) or self._answer is None:
             why = f"the service did not answer within {timeout:g} s"
             if change is not None:
                 request: bytes = getattr(change, "request", b"")

@@ -63,15 +63,15 @@ class RemoteCursor:
         """Whether a fetch would find nothing new."""
         return not self._arrived and self._ending is None and not self._closed and self._subscribed
 
-    def fetch(self) -> int | None:
+    def fetch(self, timeout: float | None = None) -> int | None:
         """Take what was pushed. Returns the version to wait on if there was nothing, else None."""
         if self._closed:
             self._end = EndOfLog("closed", self._next)
             return None
         seen = self._backend.arrivals
         if not self._subscribed and self._ending is None and not self._arrived:
-            self._subscribe()
-            self._await_promised()
+            self._subscribe(timeout)
+            self._await_promised(self._patience(timeout))
         with self._lock:
             arrived = self._arrived.popleft() if self._arrived else None
             ending = self._ending
@@ -101,11 +101,12 @@ class RemoteCursor:
         kind, into = (found[0].kind, found[1]) if found is not None else ("squashed", "")
         return EndOfLog(kind, ending.position, into or None)
 
-    def _subscribe(self) -> None:
+    def _subscribe(self, timeout: float | None) -> None:
         try:
             self._promised = None
             self._subscribed = True  # before it can be lost
-            self._link = self._backend.link_for(self._log_id)
+            # It lasts, and so it may take a while to find out where, unless there is nobody to ask.
+            self._link = self._backend.link_for(self._log_id, None if self._backend.link.connected else timeout)
             self._call = self._link.begin(
                 m.Subscribe(self._log_id, self._expected, limits.SUBSCRIBE_CREDIT_BYTES),
                 b"",
@@ -115,30 +116,42 @@ class RemoteCursor:
         except BraidError as error:
             self._ending = self._failed(error)
 
-    def _await_promised(self) -> None:
-        """So that a new subscription finds what was there before it, without a pause for the round trip."""
-        deadline = time.monotonic() + self._backend.timeout
+    def _patience(self, timeout: float | None) -> float:
+        """How long whoever waits no longer than `timeout` waits for what is to come: even for one who does not wait at
+        all a server that is there may answer, for else he would never find anything; for one that is not he does not.
+        """
+        if timeout is None:
+            return self._backend.timeout
+        least = limits.POLL_ANSWER_S if self._link.connected else 0.0
+        return min(max(timeout, least), self._backend.timeout)
+
+    def _await_promised(self, patience_s: float) -> bool:
+        """So that a new subscription finds what was there before it, without a pause for the round trip. False if it
+        has not come in time."""
+        deadline = time.monotonic() + patience_s
         while self._subscribed and self._ending is None and not self._closed and not self._arrived:
             if self._promised is not None and self._promised <= self._expected:
-                return
+                return True
             seen = self._backend.arrivals
             if not self._arrived and self._ending is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return
+                    return False
                 self._backend.wait_for_arrival(seen, left)
+        return True
 
-    def catch_up(self) -> bool:
+    def catch_up(self, timeout: float | None = None) -> bool:
         """Whether there is something that was not pushed yet: what this client knows to be there, it finds."""
         if self._backend.version <= self._caught_up_at or self._call is None or self._closed:
             return False
         seen = self._backend.version
+        deadline = time.monotonic() + self._patience(timeout)
         try:
-            self._promised = self._backend.tail(self._log_id)
-        except BraidError:  # it is gone, and soon this is told
+            self._promised = self._backend.tail(self._log_id, self._patience(timeout))
+        except BraidError:  # it is gone, and soon this is told; or nobody answers
             return False
-        self._caught_up_at = seen
-        self._await_promised()
+        if self._await_promised(deadline - time.monotonic()):
+            self._caught_up_at = seen
         return bool(self._arrived) or self._ending is not None
 
     def _pushed(self, call: Call, answer: m.Answer | BraidError, body: memoryview) -> None:

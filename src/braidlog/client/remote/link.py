@@ -145,7 +145,7 @@ class Link:
         self.welcome: Welcome | None = None
         self.on_connected: Callable[[], None] = lambda: None
         self.address: Address | None = None
-        self._thread = threading.Thread(target=self._run, name="braidlog-link", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="braidlog-link", daemon=True)
         self._thread.start()
         self.disowned = False
         _links.add(self)
@@ -170,10 +170,20 @@ class Link:
         return self.welcome
 
     @property
+    def connected(self) -> bool:
+        """Whether a server has said welcome, and is not known to be gone."""
+        return self._calls.welcome is not None
+
+    @property
     def changing(self) -> bool:
         """Whether a change is under way over it."""
         with self._lock:
             return self._calls.changing
+
+    def changed_logs(self) -> set[int]:
+        """The logs that changes are under way of over it."""
+        with self._lock:
+            return self._calls.changed_logs()
 
     def alive(self, patience_s: float) -> bool:
         """Whether it is connected, or becomes so within that time."""
@@ -182,7 +192,8 @@ class Link:
         with self._lock:
             self._pursue = True
             self._wanted.notify_all()
-            return self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
+            self._wanted.wait_for(lambda: self._calls.welcome is not None or self._closing, patience_s)
+            return self._calls.welcome is not None
 
     def return_to_first(self) -> None:
         """Leave a server that stood in for the one at the first address, if that one is there again. Whatever is under
@@ -300,6 +311,15 @@ class Link:
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
+    def _live(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # a mistake of ours: nobody receives any more, and so nobody may wait
+            _log.exception("the connection to a service failed")
+            self._closing = self._closed = True
+            self._unsent.set()
+            self._refused(Unavailable(f"the connection failed: {type(error).__name__}: {error}; open the braid again"))
+
     def _run(self) -> None:
         failures = 0
         while not self._closed:
@@ -318,7 +338,7 @@ class Link:
                 self._why = f"the connection to {address} was lost"
             except Refused as refused:
                 self._refused(refused.error)
-            except (OSError, Malformed) as error:
+            except (OSError, ValueError, Malformed) as error:  # a host that cannot be one is a ValueError
                 why = tls.explained(error, str(address))
                 self._why = str(why) if isinstance(why, BraidError) else f"cannot reach {address}: {error}"
                 if isinstance(error, ConnectionRefusedError) and isinstance(address, TcpAddress):

@@ -15,7 +15,7 @@ from braidlog.client.groups import GroupedBackend
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.client.remote.credentials import Credentials
 from braidlog.client.remote.link import Address, TcpAddress, UnixAddress
-from braidlog.config import refuse_password
+from braidlog.config import is_host, refuse_password
 from braidlog.embedded.clock import Clock
 from braidlog.errors import InvalidArgument
 
@@ -56,6 +56,8 @@ def _address(url: str, text: str, context: ssl.SSLContext | None) -> TcpAddress:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidArgument(f"{url!r}: {text!r} is not host:port, with a port from 1 to 65535")
+    if not is_host(host):
+        raise InvalidArgument(f"{url!r}: {host!r} is not the name of a host, nor an address")
     return TcpAddress(host, int(port), context)
 
 
