@@ -202,6 +202,7 @@ SUBSCRIBE_CREDIT_BYTES: Final = 4 * MIB  # that a subscriber lets be pushed ahea
 SUBSCRIBE_CREDIT_BYTES_MAX: Final = 64 * MIB  # that a server lets it
 SETTLE_REQUESTS: Final = 1024  # a client's requests between two words to the forest that it has their answers
 FETCHERS: Final = 4  # threads of a server that fetch from the store
+VOUCHING_THREADS: Final = 4  # the same, that look whether published objects are there
 QUICK_COMMIT_S: Final = 0.002  # a commit that takes longer is not made on the loop's thread again
 COMMIT_ASIDE_S: Final = 0.25  # for so long
 SHUTDOWN_GRACE_S: Final = 10.0  # for a server to answer what it was asked before it closes

@@ -372,6 +372,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
         feed = self._service.subscribe(
+            self._caller,
             request.log,
             request.position,
             request.credit,

@@ -118,7 +118,7 @@ class MetadataService(LocalService):
             except (BraidError, OSError) as error:
                 _log.warning("what epoch %d left cannot be swept now: %s", epoch, error)
 
-        self._fetchers.submit(sweep)
+        self._pools.storing.submit(sweep)
 
     # --- binding -------------------------------------------------------------------------------------------------
 

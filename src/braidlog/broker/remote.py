@@ -25,6 +25,7 @@ from braidlog.broker.feed import LogFeed
 from braidlog.broker.gathering import Flush, Gathering, Item
 from braidlog.broker.link import MetadataLink
 from braidlog.broker.pace import Pace
+from braidlog.broker.pools import Pools
 from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service
 from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
 from braidlog.broker.turns import Turns
@@ -97,7 +98,7 @@ class BrokerService(Service):
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._cross = Crossing(self._loop)
-        self._workers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-broker")
+        self._pools = Pools()
         self._tracking = Tracking()
         self._awaited: dict[int, Call] = {}
         self._turns = Turns()
@@ -221,7 +222,7 @@ class BrokerService(Service):
                     caller.client, partial(self._change, caller, request, body, reply, _since(caller, request))
                 )
             elif isinstance(request, m.Read):
-                self.read(request, reply, behind=caller.seen > self.link.seen)
+                self.read(caller, request, reply, behind=caller.seen > self.link.seen)
             elif isinstance(request, _PASSED_ON):
                 self._pass_on(request, reply, behind=caller.seen > self.link.seen)
             else:
@@ -230,7 +231,7 @@ class BrokerService(Service):
             reply(error, None)
 
     def close(self) -> None:
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._pools.close()
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
@@ -273,7 +274,7 @@ class BrokerService(Service):
 
     def _vouch(self, caller: Caller, command: c.Publish, reply: Reply, since: int) -> None:
         """Have a thread look whether what it binds is there; what its client sends behind it waits for that."""
-        store = self._store
+        store, distant = self._store, self._aside is not None
         if store is None:
             raise Unavailable("this broker does not know yet where objects are: try again soon")
 
@@ -289,11 +290,11 @@ class BrokerService(Service):
             self._turns.release(caller.client)
 
         def look() -> None:
-            self._cross(partial(vouched, *vouch(store, command, self._aside)))
+            self._cross(partial(vouched, *vouch(store, command, self._pools.looking if distant else None)))
 
         self._turns.hold(caller.client)
         try:
-            self._workers.submit(look)
+            self._pools.vouching.submit(caller, look)
         except RuntimeError:
             self._turns.release(caller.client)
             raise Unavailable("the broker is shutting down: ask another one") from None
@@ -360,7 +361,7 @@ class BrokerService(Service):
             else:
                 self._objects_named += 1
                 name = object_name(self._epoch, self._objects_named)
-                self._workers.submit(self._store_now, effect.flush, self._store, name, self._epoch)
+                self._pools.storing.submit(self._store_now, effect.flush, self._store, name, self._epoch)
 
     def _store_now(self, flush: Flush, store: Store, name: str, epoch: int) -> None:
         """In a thread."""
@@ -391,8 +392,16 @@ class BrokerService(Service):
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES, *, behind: bool = False) -> None:
-        located = partial(self._located, ask, reply, tries)
+    def read(
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int = limits.OBJECT_GONE_RETRIES,
+        *,
+        behind: bool = False,
+    ) -> None:
+        located = partial(self._located, caller, ask, reply, tries)
         self._plan(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), located, behind=behind)
 
     def _plan(self, request: m.Locate | m.PlanRange, done: Done, *, behind: bool = False) -> None:
@@ -423,7 +432,14 @@ class BrokerService(Service):
         self._readable[log] = max(readable, self._readable.get(log, 0))
 
     def _located(
-        self, ask: m.Read, reply: Reply, tries: int, _: Call, answer: m.Answer | BraidError, body: memoryview
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int,
+        _: Call,
+        answer: m.Answer | BraidError,
+        body: memoryview,
     ) -> None:
         if not isinstance(answer, m.Located):
             reply(answer if isinstance(answer, BraidError) else Unavailable("the metadata makes no sense"), None)
@@ -446,11 +462,19 @@ class BrokerService(Service):
                 reply(error, None)
                 return
         try:
-            self._workers.submit(self._fetch, ask, reply, tries, answer, payloads)
+            self._pools.reading.submit(caller, partial(self._fetch, caller, ask, reply, tries, answer, payloads))
         except RuntimeError:
             reply(Unavailable("the broker is shutting down: ask another one"), None)
 
-    def _fetch(self, ask: m.Read, reply: Reply, tries: int, located: m.Located, payloads: reading.Payloads) -> None:
+    def _fetch(
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int,
+        located: m.Located,
+        payloads: reading.Payloads,
+    ) -> None:
         """In a thread."""
         again = False
         answer: m.Answer | BraidError
@@ -469,7 +493,8 @@ class BrokerService(Service):
         except Exception as error:
             answer = Unavailable(f"log {located.name!r} cannot be read from {ask.start} on now: {error!r}")
         if again:
-            self._cross(lambda: self.read(ask, reply, tries - 1, behind=True))  # a standby may have told what was
+            # A standby may have told what was.
+            self._cross(lambda: self.read(caller, ask, reply, tries - 1, behind=True))
         else:
             self._cross(partial(reply, answer, body))
 
@@ -497,6 +522,7 @@ class BrokerService(Service):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -506,7 +532,8 @@ class BrokerService(Service):
     ) -> Feed:
         if position < 0:
             raise InvalidArgument(f"position must not be negative, not {position}")
-        feed = LogFeed(self.read, partial(self.end_of, log), log, position, credit, push, ready, accepted)
+        read, end_of = partial(self.read, caller), partial(self.end_of, log)
+        feed = LogFeed(read, end_of, log, position, credit, push, ready, accepted)
         known = self._tracking.stamp(log) if log in self._awaited else UNKNOWN  # no older than its last change
         number = self._tracking.add(log, known, self.seen, feed.changed)
         feed.on_close = partial(self._unfollow, log, number)
