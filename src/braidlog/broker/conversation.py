@@ -17,7 +17,7 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
+from braidlog.wire.messages import Answer, Await, Cancel, Ending, Hello, Note, Request, Subscribe, Watch, Welcome
 
 Pieces = list[bytes | memoryview]
 
@@ -266,7 +266,21 @@ class Conversation:
     def _write(self, kind: Kind, number: int, seen: int, answer: Answer, body: Pieces | None = None) -> None:
         if self._dropped:
             return
-        self._gather(frames.encode(kind, number, seen, messages.encode(answer), *_in_few(body or [])))
+        head = messages.encode(answer)
+        size = len(head) + sum(map(len, body or []))
+        if size > limits.WIRE_FRAME_BYTES_MAX:  # the peer would hang up, connect again, and ask for it again
+            refusal = fault_of(
+                InvalidArgument(
+                    f"the answer has {size:,} bytes, and may have at most {limits.WIRE_FRAME_BYTES_MAX:,}: ask for less"
+                )
+            )
+            if kind is Kind.PUSH:
+                self._gather(frames.encode(kind, number, seen, messages.encode(Ending("failed", error=refusal))))
+                self._forget(number)
+            else:
+                self._gather(frames.encode(Kind.ERROR, number, seen, messages.encode(refusal)))
+            return
+        self._gather(frames.encode(kind, number, seen, head, *_in_few(body or [])))
 
     def _drop(self, reason: str) -> Iterator[Effect]:
         self._write(Kind.ERROR, 0, 0, fault_of(InvalidArgument(f"the connection is closed: {reason}")))

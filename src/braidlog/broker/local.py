@@ -341,7 +341,7 @@ class LocalService(Service):
 
     def _plan(self, caller: Caller, ask: m.PlanRange, body: Body, reply: Reply) -> None:
         del body
-        self._fetch(caller, lambda: (m.Planned(self._writer.plan(ask.log, ask.start, ask.stop)), None), reply)
+        self._fetch(caller, lambda: (m.Planned(*self._writer.plan_page(ask.log, ask.start, ask.stop)), None), reply)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
