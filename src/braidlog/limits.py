@@ -201,6 +201,7 @@ READ_HERE_RUNS_MAX: Final = 256  # of an answer that is assembled on the loop's 
 CONNECTION_IN_FLIGHT_BYTES_MAX: Final = 96 * MIB  # of requests of one connection that are not answered yet
 CONNECTION_REQUESTS_MAX: Final = 65_536  # the same in requests
 CONNECTION_SUBSCRIPTIONS_MAX: Final = 10_000
+BROKER_SUBSCRIPTIONS_MAX: Final = 1_000_000  # the same of a broker at the metadata: it waits for all its clients
 CONNECTION_READ_REQUESTS_MAX: Final = 16  # that have large answers and are carried out side by side; others wait
 CONNECTION_UNSENT_BYTES_MAX: Final = 8 * MIB  # answers that a peer does not read; no more is read from it then
 CONNECTION_STALLED_S: Final = 30.0  # that a peer may leave its greeting or a frame unfinished without a byte of it

@@ -71,6 +71,7 @@ class Conversation:
         self._preface = b""
         self._in_flight: dict[int, int] = {}  # number -> bytes; a subscription stays until it ends
         self._bytes = 0
+        self.for_many = False  # the peer is a broker, and waits for all its clients
         self._lasting: dict[int, bool] = {}  # may stay for ever: subscriptions (True) and watches
         self._paused = False
         self._dropped = False
@@ -161,7 +162,8 @@ class Conversation:
         self._bytes += size
         if isinstance(request, Subscribe | Watch | Await):
             self._lasting[frame.number] = isinstance(request, Subscribe)
-        if len(self._lasting) > limits.CONNECTION_SUBSCRIPTIONS_MAX:
+        lasting_max = limits.BROKER_SUBSCRIPTIONS_MAX if self.for_many else limits.CONNECTION_SUBSCRIPTIONS_MAX
+        if len(self._lasting) > lasting_max:
             self.refuse(
                 frame.number, InvalidArgument("too many subscriptions and watches on one connection: close some")
             )

@@ -29,6 +29,7 @@ from braidlog.broker.pools import Pools
 from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service
 from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
 from braidlog.broker.turns import Turns
+from braidlog.broker.watching import Watches
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.vouching import answer_of, vouch
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotPermitted, Unavailable
@@ -101,6 +102,7 @@ class BrokerService(Service):
         self._pools = Pools()
         self._tracking = Tracking()
         self._awaited: dict[int, Call] = {}
+        self._feeds: dict[int, dict[int, LogFeed]] = {}
         self._turns = Turns()
         self._gathering = Gathering()
         self._going = False
@@ -116,6 +118,7 @@ class BrokerService(Service):
         self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined, or never will
         self.on_refused: Callable[[BraidError], None] = lambda _: None  # called when the metadata does not let it
         self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, token=token, tls=tls)
+        self._watches = Watches(self.link)
         self.link.on_connected = self._connected
         self.link.on_refused = lambda error: self.on_refused(error)
         self._standby: MetadataLink | None = None  # that plans can be asked of as well
@@ -506,16 +509,7 @@ class BrokerService(Service):
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
-        def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
-            reply(answer, None)
-
-        call = self.link.call(m.Watch(log, since), done, timeout=_FOREVER_S)
-
-        def stop() -> None:
-            self.link.note(call, m.Cancel())
-            self.link.forget(call)
-
-        return stop
+        return self._watches.watch(log, since, reply)
 
     def left(self, caller: Caller) -> None:
         """Nothing here is kept for it."""
@@ -536,6 +530,7 @@ class BrokerService(Service):
         feed = LogFeed(read, end_of, log, position, credit, push, ready, accepted)
         known = self._tracking.stamp(log) if log in self._awaited else UNKNOWN  # no older than its last change
         number = self._tracking.add(log, known, self.seen, feed.changed)
+        self._feeds.setdefault(log, {})[number] = feed
         feed.on_close = partial(self._unfollow, log, number)
         feed.readable = known.readable
         self._await(log)
@@ -544,6 +539,10 @@ class BrokerService(Service):
     def _unfollow(self, log: int, number: int) -> None:
         """The last one who follows a log takes along what the metadata was to tell of it."""
         self._tracking.remove(log, number)
+        feeds = self._feeds.get(log, {})
+        feeds.pop(number, None)
+        if not feeds:
+            self._feeds.pop(log, None)
         if not self._tracking.waited_for(log):
             call = self._awaited.pop(log, None)
             if call is not None:
@@ -569,6 +568,11 @@ class BrokerService(Service):
             self._tracking.update(log, stamp, self.seen)
             if stamp != GONE:
                 self._await(log, stamp)
+        elif isinstance(answer, BraidError) and not isinstance(answer, Unavailable):
+            for feed in list(self._feeds.get(log, {}).values()):
+                feed.fail(answer)
+        else:
+            self._loop.call_later(limits.RECONNECT_MAX_S, self._await, log)
 
 
 def _since(caller: Caller, request: m.Append | m.Execute) -> int:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import braidlog
-from braidlog import bulk, limits
+from braidlog import bulk, errors, limits
 from braidlog.broker.metadata import MetadataService
 from braidlog.broker.remote import BrokerService
-from braidlog.broker.service import Caller
+from braidlog.broker.service import Caller, Reply
 from braidlog.broker.threaded import ServerThread
 from braidlog.client.opening import write_directory
 from braidlog.embedded.writer import Writer
@@ -114,3 +114,63 @@ def test_reads_from_a_slow_store_hold_up_no_append_and_no_publication(
         for _ in range(limits.FETCHERS):
             assert everything.acquire(timeout=PATIENCE_S)
         assert all(isinstance(answer, m.Parts) for answer in answers)
+
+
+def test_watches_of_one_client_keep_no_other_from_following(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them go over the broker's one connection to the metadata."""
+    [link] = list(apart.metadata_thread.server.connections)
+    monkeypatch.setattr(limits, "CONNECTION_SUBSCRIPTIONS_MAX", 20)
+    with apart.open() as braid:
+        logs = [braid.create(f"log-{number}") for number in range(30)]
+        for log in logs:
+            log.append(b"0")
+
+        def watch() -> None:
+            for log in logs:
+                for _ in range(10):
+                    apart.broker.watch(log._id, 1 << 60, lambda *_: None)
+
+        apart.on_broker(watch)
+        with logs[7].subscribe(0) as subscription:
+            assert [record.value for record in subscription.poll(PATIENCE_S)] == [b"0"]
+            logs[7].append(b"1")
+            assert [record.value for record in subscription.poll(PATIENCE_S)] == [b"1"]
+        assert link.watches <= 2 * len(logs)  # those of one log are one
+
+
+def test_a_subscription_that_the_metadata_refuses_to_tell_of_ends_with_that_error(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: MetadataService, request: m.Await, reply: Reply) -> Callable[[], None]:
+        reply(errors.InvalidArgument(f"log {request.log} is too much"), None)
+        return lambda: None
+
+    with apart.open() as braid:
+        log = braid.create("orders")
+        log.append(b"0")
+        monkeypatch.setattr(MetadataService, "wait_for", refuse)
+        with log.subscribe(0) as subscription:
+            while subscription.end is None:
+                subscription.poll(PATIENCE_S)
+        assert subscription.end.reason == "failed"
+        assert "is too much" in str(subscription.end.error)
+
+
+def test_a_subscription_goes_on_once_the_metadata_can_tell_again(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECONNECT_MAX_S", 0.01)
+    wait_for, refused = MetadataService.wait_for, []
+
+    def refuse(service: MetadataService, request: m.Await, reply: Reply) -> Callable[[], None]:
+        if len(refused) > 2:
+            return wait_for(service, request, reply)
+        refused.append(request)
+        reply(errors.Unavailable("not now"), None)
+        return lambda: None
+
+    with apart.open() as braid:
+        log = braid.create("orders")
+        log.append(b"0")
+        monkeypatch.setattr(MetadataService, "wait_for", refuse)
+        with log.subscribe(0) as subscription:
+            assert [record.value for record in subscription.poll(PATIENCE_S)] == [b"0"]
+        assert len(refused) == 3
