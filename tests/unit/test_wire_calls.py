@@ -375,3 +375,14 @@ def test_what_was_seen_over_one_connection_is_told_over_the_others() -> None:
     [frame] = Parser().feed(b"".join(other.calls.out))
     assert frame.seen == 9
     assert other.calls.seen == one.calls.seen == 9
+
+
+def test_an_unknown_outcome_without_an_id_is_told_with_that_of_the_call(line: Line) -> None:
+    line.connect(role="broker")
+    for request, number in ((append(5), 5), (create(6), 6)):
+        call = line.begin(request)
+        line.say(Kind.ERROR, call.number, fault_of(OutcomeUnknown("nobody knows")))
+        [(_, error, _)] = line.calls.finished
+        line.calls.finished = []
+        assert isinstance(error, OutcomeUnknown)
+        assert error.request_id == (CLIENT + number.to_bytes(8, "big")).hex()
