@@ -235,6 +235,7 @@ LINK_TICK_S: Final = 0.25
 BROKER_LEASE_S: Final = 10.0  # a broker that is gone for so long loses its epoch, and what it stored and never bound
 FORK_BYTES_PER_S: Final = 64 * MIB  # that all forks of one tree together may append
 FORK_BURST_BYTES: Final = 64 * MIB  # more than that at once
+BROKER_HOST_CHARS_MAX: Final = 64  # of its machine's name, in the name that it has unless given one
 KIN_KEPT_LOGS: Final = 100_000  # whose trees a broker remembers
 ROUTE_S: Final = 30.0  # before a client asks again which broker serves a log
 ROUTE_RETRY_S: Final = 2.0  # the same, when that broker could not be reached

@@ -12,12 +12,13 @@ import pytest
 
 import braidlog
 from braidlog import bulk, errors, limits
-from braidlog.broker.metadata import MetadataService
+from braidlog.broker.metadata import Member, MetadataService
 from braidlog.broker.remote import BrokerService
 from braidlog.broker.service import Caller, Reply
 from braidlog.broker.threaded import ServerThread
 from braidlog.client.opening import write_directory
 from braidlog.embedded.writer import Writer
+from braidlog.forest.commands import NONE
 from braidlog.objects.store import FileStore
 from braidlog.wire import messages as m
 from braidlog.wire.frames import NOTHING
@@ -174,3 +175,24 @@ def test_a_subscription_goes_on_once_the_metadata_can_tell_again(apart: Apart, m
         with log.subscribe(0) as subscription:
             assert [record.value for record in subscription.poll(PATIENCE_S)] == [b"0"]
         assert len(refused) == 3
+
+
+def test_brokers_of_one_name_are_told_apart(apart: Apart) -> None:
+    metadata = apart.metadata_thread.server.service
+    assert isinstance(metadata, MetadataService)
+    found: list[set[str]] = []
+    done = threading.Event()
+
+    def look() -> None:
+        for number in range(3):
+            caller = Caller(b"broker %d" % number, 0, "a broker")
+            metadata._members[caller] = Member("broker 1", f"10.0.0.{number}:7411", NONE)
+        found.append({metadata._route(m.Route(log._id)).value for log in logs})
+        done.set()
+
+    with apart.open() as braid:
+        logs = [braid.create(f"log-{number}") for number in range(30)]
+        logs += [log.cfork() for log in logs]
+        metadata._cross(look)
+        assert done.wait(PATIENCE_S)
+    assert found == [{apart.address, *(f"10.0.0.{number}:7411" for number in range(3))}]
