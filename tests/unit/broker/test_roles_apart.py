@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import braidlog
 from braidlog import bulk, errors, limits
@@ -16,7 +17,10 @@ from braidlog.broker.metadata import Member, MetadataService
 from braidlog.broker.remote import BrokerService
 from braidlog.broker.service import Caller, Reply
 from braidlog.broker.threaded import ServerThread
+from braidlog.cli.verbs import top
+from braidlog.cli.vitals import vitals
 from braidlog.client.opening import write_directory
+from braidlog.client.remote.backend import RemoteBackend
 from braidlog.embedded.writer import Writer
 from braidlog.forest.commands import NONE
 from braidlog.objects.store import FileStore
@@ -196,3 +200,20 @@ def test_brokers_of_one_name_are_told_apart(apart: Apart) -> None:
         metadata._cross(look)
         assert done.wait(PATIENCE_S)
     assert found == [{apart.address, *(f"10.0.0.{number}:7411" for number in range(3))}]
+
+
+def test_top_at_a_broker_says_who_knows_of_logs_and_holds(apart: Apart) -> None:
+    shown = {}
+    with apart.open() as braid, braidlog.open(f"braid://127.0.0.1:{apart.where[1]}", timeout=PATIENCE_S) as other:
+        braid.create("orders").cfork("trial", promotable=True)
+        for role, looked_at in (("broker", braid), ("metadata", other)):
+            backend = looked_at._session.backend
+            assert isinstance(backend, RemoteBackend)
+            console = Console(width=200)
+            with console.capture() as capture:
+                console.print(top.draw(vitals(backend.status())))
+            shown[role] = capture.get()
+    assert "1 root" in shown["metadata"]
+    assert "1 logs, 0 leases overdue" in shown["metadata"]
+    assert shown["broker"].count("look at the metadata") == 2
+    assert "overdue" not in shown["broker"]
