@@ -182,6 +182,9 @@ MEMORY_MAPPED_BYTES_MIN: Final = 32 * MIB  # a piece that is given back as soon 
 MEMORY_GROWTH_BYTES: Final = 8 * MIB  # asked for at once
 
 # The wire.
+FAILED_REQUESTS_TOLD_MAX: Final = 20  # that a server logs of those in FAILED_REQUESTS_S; the others are counted
+FAILED_REQUESTS_S: Final = 1.0
+BOUND_REQUESTS_TOLD_MAX: Final = 3  # in what is logged of a slow binding of many
 WIRE_HELLO_BYTES_MAX: Final = 64 * KIB  # of a frame before the peer has said who it is
 WIRE_FRAME_BYTES_MAX: Final = 80 * MIB  # the largest batch, with what belongs to it
 WIRE_BODY_BYTES_MAX: Final = WIRE_FRAME_BYTES_MAX - 64 * KIB  # of it, without what says what it is

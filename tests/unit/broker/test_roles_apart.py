@@ -13,6 +13,7 @@ from rich.console import Console
 
 import braidlog
 from braidlog import bulk, errors, limits
+from braidlog.broker.measuring import _ids_in
 from braidlog.broker.metadata import Member, MetadataService
 from braidlog.broker.remote import BrokerService
 from braidlog.broker.service import Caller, Reply
@@ -22,8 +23,10 @@ from braidlog.cli.vitals import vitals
 from braidlog.client.opening import write_directory
 from braidlog.client.remote.backend import RemoteBackend
 from braidlog.embedded.writer import Writer
+from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.store import FileStore
+from braidlog.observe.logs import Event
 from braidlog.wire import messages as m
 from braidlog.wire.frames import NOTHING
 
@@ -217,3 +220,17 @@ def test_top_at_a_broker_says_who_knows_of_logs_and_holds(apart: Apart) -> None:
     assert "1 logs, 0 leases overdue" in shown["metadata"]
     assert shown["broker"].count("look at the metadata") == 2
     assert "overdue" not in shown["broker"]
+
+
+def test_a_slow_binding_names_some_of_the_requests_in_it(
+    apart: Apart, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with apart.open() as braid:
+        log = braid.create("orders")
+        monkeypatch.setattr(limits, "SLOW_REQUEST_S", -1.0)
+        ticket = log.submit(b"x")
+        ticket.durable()
+        told = [event.msg.fields for event in caplog.records if isinstance(event.msg, Event)]
+        assert [fields["requests"] for fields in told if fields.get("kind") == "bind"] == [ticket.request_id]
+    many = m.Bind([c.Append(1, 1, 1, 0, 0, request=bytes([n]) * 16) for n in range(9)])
+    assert _ids_in(many) == f"{'00' * 16} {'01' * 16} {'02' * 16} and 6 more"
