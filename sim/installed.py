@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from braidlog.broker import crossing, local, node, remote, rivals
+from braidlog.broker import crossing, local, node, pools, remote, rivals
 from braidlog.embedded import committer, follower, replica, storing, upkeep, writer
 from braidlog.errors import Corrupt
 from braidlog.metadata.etcd import driving, following, leadership, log, snapshots, watching
@@ -49,9 +49,23 @@ _UUID = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_world().rng.randbytes
 _INSTEAD: dict[str, tuple[Any, list[ModuleType]]] = {
     "threading": (
         threading_names,
-        [committer, storing, upkeep, writer, replica, follower, local, node, rivals, leadership, following, watching],
+        [
+            committer,
+            storing,
+            upkeep,
+            writer,
+            replica,
+            follower,
+            local,
+            node,
+            pools,
+            rivals,
+            leadership,
+            following,
+            watching,
+        ],
     ),
-    "ThreadPoolExecutor": (Pool, [storing, replica, local, remote]),
+    "ThreadPoolExecutor": (Pool, [storing, replica, pools, remote]),
     "time": (_TIME, [driving, following, leadership, watching]),
     "secrets": (_SECRETS, [leadership, log]),
     "uuid": (_UUID, [snapshots]),

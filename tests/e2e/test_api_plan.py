@@ -73,6 +73,33 @@ def test_a_plan_of_any_range_fetches_what_read_reads(site: Site, braid: Braid, l
                 assert fetch(site, found.plan(start, stop)) == values(found.read(start, stop))
 
 
+def test_a_plan_that_takes_several_answers_is_whole(
+    site: Site, braid: Braid, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WIRE_PLAN_RUNS_MAX", 7)
+    monkeypatch.setattr(limits, "WIRE_PLAN_BYTES_MAX", 500)
+    monkeypatch.setattr(limits, "WIRE_READ_RUNS_MAX", 5)
+    for value in numbered(20):
+        log.append(value)
+    site.pack(braid)
+    for value in numbered(40, 20):
+        log.append(value)
+    fork = log.cfork("trial")
+    for value in numbered(9, 60):
+        fork.append(value)
+    for start, stop in ((0, None), (3, 61), (7, 7), (19, 40), (0, 69)):
+        assert fetch(site, fork.plan(start, stop)) == numbered(69)[start:stop]
+        assert fork.read_arrow(start, stop).column("value").to_pylist() == numbered(69)[start:stop]
+        assert values(fork.read(start, stop)) == numbered(69)[start:stop]
+
+
+def test_small_appends_that_are_not_packed_are_joined(site: Site, log: Log) -> None:
+    for value in numbered(60):
+        log.append(value)
+    assert len(log.plan().parts) == 1
+    assert fetch(site, log.plan(5, 55)) == numbered(50, 5)
+
+
 def test_a_plan_ends_where_reading_ends(site: Site, log: Log) -> None:
     log.append_many(numbered(3))
     log.trim(1)

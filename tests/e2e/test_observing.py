@@ -24,7 +24,7 @@ from braidlog.client.remote.link import TcpAddress
 from braidlog.client.remote.opening import connect
 from braidlog.embedded.upkeep import Keeper
 from braidlog.embedded.writer import Writer
-from braidlog.errors import Blocked, NotFound, Unavailable
+from braidlog.errors import Blocked, NotFound, OutOfRange, Unavailable
 from braidlog.observe.logs import Event
 from braidlog.testing import VirtualClock
 from braidlog.wire.messages import StatusReport
@@ -356,6 +356,36 @@ def test_a_connection_that_is_dropped_is_logged_with_the_reason(
     [event] = events(caplog, "connection_dropped")
     assert event["reason"] == "this is not the braid protocol"
     assert served.metrics()["braidlog_connections_dropped_total"].value() == 1
+
+
+def test_failed_requests_are_logged_with_their_ids_and_mistakes_are_not(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = served.braid.create("orders")
+    with pytest.raises(OutOfRange):
+        orders.read(7)
+    assert events(caplog, "failed_request") == []
+
+    def refuse() -> None:
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(served.writer, "check_open", refuse)
+    monkeypatch.setattr(limits, "FAILED_REQUESTS_S", 1e9)
+    for _ in range(limits.FAILED_REQUESTS_TOLD_MAX + 5):
+        with pytest.raises(Unavailable):
+            orders.append(b"secret-value")
+    found = events(caplog, "failed_request")
+    assert len(found) == limits.FAILED_REQUESTS_TOLD_MAX
+    assert {(event["kind"], event["outcome"], event["error"]) for event in found} == {
+        ("append", "Unavailable", "the disk is full")
+    }
+    assert len({event["request"] for event in found}) == len(found)
+    assert {len(event["request"]) for event in found} == {2 * limits.REQUEST_ID_BYTES}
+    monkeypatch.setattr(limits, "FAILED_REQUESTS_S", 0.0)
+    with pytest.raises(Unavailable):
+        orders.append(b"secret-value")
+    assert events(caplog, "failed_request")[-1]["untold"] == 5
+    assert "secret" not in caplog.text
 
 
 def test_slow_requests_are_logged_and_others_are_not(

@@ -328,3 +328,23 @@ def test_what_a_header_alone_asks_for_is_counted_and_waits_for_what_is_under_way
     assert len(done.body.data) == 10_000_000
     list(conversation.answer(2, 5, m.Number(1)))
     assert conversation.bytes_in_flight == 0
+
+
+def test_an_answer_that_no_frame_holds_is_an_error(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client would hang up at such a frame, connect again, and ask for it again."""
+    peer.say(said(m.ListLogs(), 7) + said(m.Read(1, 0), 8) + said(m.Subscribe(1, 0, 100), 9))
+    monkeypatch.setattr(limits, "WIRE_FRAME_BYTES_MAX", 1000)
+    list(peer.conversation.answer(9, 0, m.Number(0)))
+    list(peer.conversation.answer(7, 0, m.Listing([(n, "name") for n in range(300)])))
+    list(peer.conversation.answer(8, 0, m.Parts([], 0, 0), [bytes(999)]))
+    peer.conversation.push(9, 0, m.Parts([], 0, 0), [bytes(999)])
+    peer.conversation.push(9, 0, m.Parts([], 0, 0), [b"more"])
+    told, *errors = peer.hear()
+    assert told == (Kind.ANSWER, 9, m.Number(0))
+    assert [(kind, number) for kind, number, _ in errors] == [(Kind.ERROR, 7), (Kind.ERROR, 8), (Kind.PUSH, 9)]
+    for _, _, answer in errors:
+        fault = answer.error if isinstance(answer, m.Ending) else answer
+        assert isinstance(fault, m.Fault)
+        assert fault.kind == "InvalidArgument"
+        assert "at most 1,000: ask for less" in fault.message
+    assert peer.conversation.idle

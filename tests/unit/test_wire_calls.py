@@ -406,3 +406,14 @@ def test_it_is_known_which_logs_changes_are_under_way_of(line: Line) -> None:
     assert line.calls.changed_logs() == {1, 7}
     line.say(Kind.ANSWER, 1, m.Result(c.Appended(1, 0, 1)))
     assert line.calls.changed_logs() == {7}
+
+
+def test_an_unknown_outcome_without_an_id_is_told_with_that_of_the_call(line: Line) -> None:
+    line.connect(role="broker")
+    for request, number in ((append(5), 5), (create(6), 6)):
+        call = line.begin(request)
+        line.say(Kind.ERROR, call.number, fault_of(OutcomeUnknown("nobody knows")))
+        [(_, error, _)] = line.calls.finished
+        line.calls.finished = []
+        assert isinstance(error, OutcomeUnknown)
+        assert error.request_id == (CLIENT + number.to_bytes(8, "big")).hex()

@@ -33,6 +33,7 @@ from braidlog.wire.messages import (
     Floor,
     Hello,
     Identity,
+    Join,
     Lineage,
     ListLogs,
     Locate,
@@ -255,6 +256,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._greeting.done and not isinstance(effect.request, Hello):
             self._early.append(effect)
             return
+        if isinstance(effect.request, Join) and self._service.role == "metadata" and self._caller.scopes is None:
+            self._conversation.for_many = True
         self._turn_to(effect)
 
     def _turn_to(self, effect: conv.Do) -> None:
@@ -372,6 +375,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
         feed = self._service.subscribe(
+            self._caller,
             request.log,
             request.position,
             request.credit,

@@ -17,7 +17,7 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
+from braidlog.wire.messages import Answer, Await, Cancel, Ending, Hello, Note, Request, Subscribe, Watch, Welcome
 
 Pieces = list[bytes | memoryview]
 
@@ -71,6 +71,7 @@ class Conversation:
         self._preface = b""
         self._in_flight: dict[int, int] = {}  # number -> bytes; a subscription stays until it ends
         self._bytes = 0
+        self.for_many = False  # the peer is a broker, and waits for all its clients
         self._lasting: dict[int, bool] = {}  # may stay for ever: subscriptions (True) and watches
         self._paused = False
         self._dropped = False
@@ -161,7 +162,8 @@ class Conversation:
         self._bytes += size
         if isinstance(request, Subscribe | Watch | Await):
             self._lasting[frame.number] = isinstance(request, Subscribe)
-        if len(self._lasting) > limits.CONNECTION_SUBSCRIPTIONS_MAX:
+        lasting_max = limits.BROKER_SUBSCRIPTIONS_MAX if self.for_many else limits.CONNECTION_SUBSCRIPTIONS_MAX
+        if len(self._lasting) > lasting_max:
             self.refuse(
                 frame.number, InvalidArgument("too many subscriptions and watches on one connection: close some")
             )
@@ -266,7 +268,21 @@ class Conversation:
     def _write(self, kind: Kind, number: int, seen: int, answer: Answer, body: Pieces | None = None) -> None:
         if self._dropped:
             return
-        self._gather(frames.encode(kind, number, seen, messages.encode(answer), *_in_few(body or [])))
+        head = messages.encode(answer)
+        size = len(head) + sum(map(len, body or []))
+        if size > limits.WIRE_FRAME_BYTES_MAX:  # the peer would hang up, connect again, and ask for it again
+            refusal = fault_of(
+                InvalidArgument(
+                    f"the answer has {size:,} bytes, and may have at most {limits.WIRE_FRAME_BYTES_MAX:,}: ask for less"
+                )
+            )
+            if kind is Kind.PUSH:
+                self._gather(frames.encode(kind, number, seen, messages.encode(Ending("failed", error=refusal))))
+                self._forget(number)
+            else:
+                self._gather(frames.encode(Kind.ERROR, number, seen, messages.encode(refusal)))
+            return
+        self._gather(frames.encode(kind, number, seen, head, *_in_few(body or [])))
 
     def _drop(self, reason: str) -> Iterator[Effect]:
         self._write(Kind.ERROR, 0, 0, fault_of(InvalidArgument(f"the connection is closed: {reason}")))

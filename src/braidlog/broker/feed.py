@@ -67,6 +67,11 @@ class LogFeed:
         self._credit = min(self._credit + credit, limits.SUBSCRIBE_CREDIT_BYTES_MAX)
         self._pump()
 
+    def fail(self, error: BraidError) -> None:
+        """Nobody can tell any more how the log changes."""
+        if not self._closed:
+            self._end(error)
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -22,6 +22,7 @@ from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.objects.format import Columns
+from braidlog.wire.faults import named
 
 Done = Callable[[c.Result | BraidError], None]
 
@@ -198,7 +199,9 @@ class Gathering:
     @staticmethod
     def _answer(flush: Flush, results: list[c.Result | BraidError]) -> None:
         for item, result in zip(flush.items, results, strict=True):
-            item.done(result)
+            item.done(
+                named(result, getattr(item.command, "request", b"")) if isinstance(result, BraidError) else result
+            )
 
 
 def _unregistered(result: c.Result | BraidError, refusal: BraidError) -> c.Result | BraidError:

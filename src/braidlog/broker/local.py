@@ -14,7 +14,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,6 +27,7 @@ from braidlog.broker.feed import LogFeed
 from braidlog.broker.pace import Pace
 from braidlog.broker.policy import READ, Scopes
 from braidlog.broker.policy import Log as Known
+from braidlog.broker.pools import Pools
 from braidlog.broker.service import Caller, Feed, Identified, Push, Reply, Service, Standing
 from braidlog.broker.service import Known as Kinned
 from braidlog.broker.standing import Stands, WriterStanding
@@ -72,7 +72,7 @@ class LocalService(Service):
         self._turn: list[Pending] = []  # changes of this turn of the loop
         self._aside_until = 0.0  # no change is carried out on the loop's thread before
         self._cross = Crossing(self._loop)
-        self._fetchers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-fetch")
+        self._pools = Pools()
         self._tracking = Tracking()
         self._turns = Turns()
         self._waiting: deque[Pending] = deque()  # appends that the packer has to make room for
@@ -128,7 +128,7 @@ class LocalService(Service):
 
     def close(self) -> None:
         self._unwatch()
-        self._fetchers.shutdown(wait=False, cancel_futures=True)
+        self._pools.close()
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -220,11 +220,12 @@ class LocalService(Service):
 
         def look() -> None:
             writer = self._writer
-            self._cross(partial(vouched, *vouch(writer.store, command, writer.aside)))
+            aside = None if writer.aside is None else self._pools.looking
+            self._cross(partial(vouched, *vouch(writer.store, command, aside)))
 
         self._turns.hold(caller.client)
         try:
-            self._fetchers.submit(look)
+            self._pools.vouching.submit(caller, look)
         except RuntimeError:
             self._turns.release(caller.client)
             raise Unavailable("the server is shutting down: ask another one") from None
@@ -335,12 +336,12 @@ class LocalService(Service):
         return m.Ending(end.kind, end.name, end.into, end.position, into_name)
 
     def _position_at(self, caller: Caller, ask: m.PositionAt, body: Body, reply: Reply) -> None:
-        del caller, body
-        self._fetch(lambda: (m.Number(self._writer.position_at(ask.log, ask.moment_us)), None), reply)
+        del body
+        self._fetch(caller, lambda: (m.Number(self._writer.position_at(ask.log, ask.moment_us)), None), reply)
 
     def _plan(self, caller: Caller, ask: m.PlanRange, body: Body, reply: Reply) -> None:
-        del caller, body
-        self._fetch(lambda: (m.Planned(self._writer.plan(ask.log, ask.start, ask.stop)), None), reply)
+        del body
+        self._fetch(caller, lambda: (m.Planned(*self._writer.plan_page(ask.log, ask.start, ask.stop)), None), reply)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -349,10 +350,10 @@ class LocalService(Service):
         reply(*reading.locate(self._writer, ask.log, ask.start, ask.stop, ask.max_bytes))
 
     def _read(self, caller: Caller, ask: m.Read, body: Body, reply: Reply) -> None:
-        del caller, body
-        self.read(ask, reply)
+        del body
+        self.read(caller, ask, reply)
 
-    def read(self, ask: m.Read, reply: Reply) -> None:
+    def read(self, caller: Caller, ask: m.Read, reply: Reply) -> None:
         """Reply at once if what is asked for is at hand, else when it was fetched."""
         writer = self._writer
         located, payloads = reading.locate(writer, ask.log, ask.start, ask.stop, ask.max_bytes)
@@ -360,7 +361,7 @@ class LocalService(Service):
             with contextlib.suppress(OSError, Corrupt):  # it was dropped from the cache just now: see below
                 reply(*reading.assemble(located, payloads, reading.nowhere, writer.cache, arrow=ask.arrow))
                 return
-        self._fetch(partial(self._read_now, ask, located, payloads), reply)
+        self._fetch(caller, partial(self._read_now, ask, located, payloads), reply)
 
     def _read_now(self, ask: m.Read, located: m.Located, payloads: reading.Payloads) -> tuple[m.Answer, Pieces | None]:
         writer = self._writer
@@ -383,8 +384,8 @@ class LocalService(Service):
             f"{missing}"
         )
 
-    def _fetch(self, work: Callable[[], tuple[m.Answer, Pieces | None]], reply: Reply) -> None:
-        """Do it in a thread, and reply."""
+    def _fetch(self, caller: Caller, work: Callable[[], tuple[m.Answer, Pieces | None]], reply: Reply) -> None:
+        """Do it in a thread when it is their turn, and reply."""
 
         def run() -> None:
             answer: m.Answer | BraidError
@@ -399,7 +400,7 @@ class LocalService(Service):
             self._cross(partial(reply, answer, body))
 
         try:
-            self._fetchers.submit(run)
+            self._pools.reading.submit(caller, run)
         except RuntimeError:
             reply(Unavailable("the server is shutting down: ask another one"), None)
 
@@ -456,6 +457,7 @@ class LocalService(Service):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -468,7 +470,8 @@ class LocalService(Service):
         with self._writer.lock:
             self._writer.forest.live(log)
             stamp, seen = self._stamp(log), self._writer.forest.applied
-        feed = LogFeed(self.read, lambda then: then(self._end_of(log)), log, position, credit, push, ready, accepted)
+        read = partial(self.read, caller)
+        feed = LogFeed(read, lambda then: then(self._end_of(log)), log, position, credit, push, ready, accepted)
         number = self._tracking.add(log, stamp, seen, feed.changed)
         feed.on_close = lambda: self._tracking.remove(log, number)
         feed.changed(stamp)

@@ -1,8 +1,8 @@
 """What a server counts of its connections and their requests, and what it logs of them.
 
 A connection has a `Meter` and tells it when a request arrived and what it was answered; whatever service stands behind
-the server, the same is counted. Logged are decisions, with who asked for them, and requests that took long; of
-everything else only numbers are kept. For the loop's thread alone.
+the server, the same is counted. Logged are decisions, with who asked for them, requests that took long, and those
+that failed for no mistake of who asked; of everything else only numbers are kept. For the loop's thread alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from braidlog.observe.catalog import RequestMeter, Traffic
 from braidlog.observe.logs import Event, request_text
 from braidlog.observe.metrics import Registry
 from braidlog.observe.process import LoopLag, cpu_seconds, resident_bytes
-from braidlog.wire.messages import Answer, Append, Cancel, Ending, Execute, Note, Parts, Request, Result
+from braidlog.wire.messages import Answer, Append, Bind, Cancel, Ending, Execute, Note, Parts, Request, Result
 
 if TYPE_CHECKING:
     from braidlog.broker.server import Server
@@ -47,6 +47,9 @@ _OUTCOMES: Final[dict[type[BraidError], str]] = {
     OutcomeUnknown: catalog.UNKNOWN,
     Corrupt: catalog.CORRUPT,
 }
+
+
+_FAILURES: Final = frozenset({catalog.UNAVAILABLE, catalog.UNKNOWN, catalog.CORRUPT})  # no mistakes of who asked
 
 
 def kind_of(request: Request) -> str:
@@ -82,6 +85,21 @@ class ServerMeasures:
         self._meters: dict[str, RequestMeter] = {}
         self._by_type: dict[type, RequestMeter] = {}
         self._connections = 0
+        self._told_since = 0.0
+        self._told = 0
+        self._untold = 0
+
+    def untold(self) -> int | None:
+        """How many failures were not logged since the last that was, if one may be now: they come in floods."""
+        now = perf_counter()
+        if now - self._told_since >= limits.FAILED_REQUESTS_S:
+            self._told_since, self._told = now, 0
+        if self._told >= limits.FAILED_REQUESTS_TOLD_MAX:
+            self._untold += 1
+            return None
+        self._told += 1
+        untold, self._untold = self._untold, 0
+        return untold
 
     def stop(self) -> None:
         self._lag.stop()
@@ -135,7 +153,10 @@ class Meter:
         request, began = found
         meter = self.measures.of(request)
         if isinstance(answer, BraidError):
-            meter.failed(_OUTCOMES.get(type(answer), catalog.REFUSED))
+            outcome = _OUTCOMES.get(type(answer), catalog.REFUSED)
+            meter.failed(outcome)
+            if outcome in _FAILURES and (untold := self.measures.untold()) is not None:
+                self._tell_failed(number, request, answer, caller, untold)
         else:
             meter.ok.value += 1
             if type(answer) is Parts:
@@ -165,6 +186,20 @@ class Meter:
         self._traffic.dropped.value += 1
         _log.warning(Event("connection_dropped", connection=self.number, client=caller.name, reason=reason))
 
+    def _tell_failed(self, number: int, request: Request, error: BraidError, caller: Caller, untold: int) -> None:
+        _log.warning(
+            Event(
+                "failed_request",
+                kind=kind_of(request),
+                outcome=type(error).__name__,
+                error=str(error),
+                request=request_text(_id_of(request), self.number, number),
+                client=caller.name,
+                client_id=caller.client.hex(),
+                untold=untold or None,
+            )
+        )
+
     def _tell_slow(
         self, number: int, request: Request, took: float, answer: Answer | BraidError, caller: Caller
     ) -> None:
@@ -176,6 +211,7 @@ class Meter:
                 seconds=round(took, 6),
                 outcome=type(answer).__name__ if isinstance(answer, BraidError) else catalog.OK,
                 request=request_text(_id_of(request), self.number, number),
+                requests=_ids_in(request),
                 client=caller.name,
                 client_id=caller.client.hex(),
             )
@@ -218,3 +254,14 @@ def _id_of(request: Request) -> bytes:
         found: bytes = getattr(request.command, "request", b"")
         return found
     return b""
+
+
+def _ids_in(request: Request) -> str:
+    """Those of a broker's clients that it asks for together; a few of them."""
+    if not isinstance(request, Bind):
+        return ""
+    inner = (command.command if isinstance(command, c.Again) else command for command in request.commands)
+    found: list[str] = [asked.hex() for command in inner if (asked := getattr(command, "request", b""))]
+    shown = found[: limits.BOUND_REQUESTS_TOLD_MAX]
+    more = len(found) - len(shown)
+    return " ".join([*shown, *([f"and {more} more"] if more else [])])

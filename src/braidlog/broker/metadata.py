@@ -86,13 +86,16 @@ class MetadataService(LocalService):
     def _welcome(self, caller: Caller, ask: m.Join, epoch: int, reply: Reply) -> None:
         _log.info("broker %s joined from %s with epoch %d", ask.name, ask.address, epoch)
         self._members[caller] = Member(ask.name, ask.address, epoch)
+        if any(one.name == ask.name and one.address != ask.address for one in self._members.values()):
+            _log.warning("two brokers are called %s: give each a --name of its own", ask.name)
         reply(m.Joined(epoch), None)
 
     def left(self, caller: Caller) -> None:
         member = self._members.pop(caller, None)
         if member is not None:
             _log.info("broker %s is gone; it may come back within %g s", member.name, self._lease_s)
-            self._dedicated = {log: name for log, name in self._dedicated.items() if name != member.name}
+            there = self._places()
+            self._dedicated = {log: name for log, name in self._dedicated.items() if name in there}
             self._loop.call_later(self._lease_s, self._retire, member.epoch)
 
     def _retire(self, epoch: int) -> None:
@@ -118,7 +121,7 @@ class MetadataService(LocalService):
             except (BraidError, OSError) as error:
                 _log.warning("what epoch %d left cannot be swept now: %s", epoch, error)
 
-        self._fetchers.submit(sweep)
+        self._pools.storing.submit(sweep)
 
     # --- binding -------------------------------------------------------------------------------------------------
 
@@ -202,8 +205,19 @@ class MetadataService(LocalService):
 
     # --- where logs are served -----------------------------------------------------------------------------------
 
+    def _places(self) -> dict[str, str]:
+        """The addresses of brokers by their names. Those that share one are told apart by where they are."""
+        named: dict[str, set[str]] = {}
+        for member in self._members.values():
+            named.setdefault(member.name, set()).add(member.address)
+        return {
+            name if len(addresses) == 1 else f"{name} at {address}": address
+            for name, addresses in named.items()
+            for address in addresses
+        }
+
     def _route(self, ask: m.Route) -> m.Text:
-        by_name = {member.name: member.address for member in self._members.values()}
+        by_name = self._places()
         with self._writer.lock:
             log = self._writer.forest.live(ask.log)
             root = self.root_of(log).id

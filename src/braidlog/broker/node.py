@@ -98,6 +98,7 @@ class StandbyService(LocalService):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -107,7 +108,7 @@ class StandbyService(LocalService):
     ) -> Feed:
         if lost := _out_of_touch(self._follower):
             raise Unavailable(f"{lost}: ask another metadata process")
-        return super().subscribe(log, position, credit, push, ready, accepted)
+        return super().subscribe(caller, log, position, credit, push, ready, accepted)
 
     def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
         """A token may have been revoked since it last heard of any."""
@@ -214,6 +215,7 @@ class _Nothing(Service):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -221,7 +223,7 @@ class _Nothing(Service):
         ready: Callable[[], bool],
         accepted: Callable[[int], None],
     ) -> Feed:
-        del log, position, credit, push, ready, accepted
+        del caller, log, position, credit, push, ready, accepted
         raise Unavailable(self._why)
 
     def identify(self, digests: list[bytes], then: Identified, *, recently: bool = False) -> None:
@@ -385,6 +387,7 @@ class MetadataNode(Service):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -392,7 +395,7 @@ class MetadataNode(Service):
         ready: Callable[[], bool],
         accepted: Callable[[int], None],
     ) -> Feed:
-        return self._current.subscribe(log, position, credit, push, ready, accepted)
+        return self._current.subscribe(caller, log, position, credit, push, ready, accepted)
 
     def wait_for(self, request: m.Await, reply: Reply) -> Callable[[], None]:
         if self._current.role != "metadata":

@@ -6,18 +6,18 @@ batches pass through as they are; parts of them are cut without looking at singl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
 import pyarrow as pa
 
 from braidlog import limits
-from braidlog.embedded.replica import Piece as Stretch
+from braidlog.embedded.pieces import Piece as Stretch
 from braidlog.embedded.replica import Replica
 from braidlog.errors import Corrupt
 from braidlog.forest.log import Log
 from braidlog.forest.tails import reach
-from braidlog.objects.batch import Batch, decode, encode, to_arrow
+from braidlog.objects.batch import Batch, cut, decode, encode, to_arrow
 from braidlog.objects.cache import BlockCache
 from braidlog.objects.format import BlockPlace, read_block
 from braidlog.wire.messages import Located, Part, Parts, Piece
@@ -34,7 +34,10 @@ def locate(replica: Replica, log_id: int, start: int, stop: int | None, max_byte
     with replica.lock:
         log = replica.forest.live(log_id)
         low, high = replica.clip(log, start, end)
-        return _located(replica, log, replica.pieces(log, low, high), high)
+        stretches = replica.some_pieces(log, low, high, limits.WIRE_READ_RUNS_MAX)
+        if stretches:
+            high = stretches[-1].stop
+        return _located(replica, log, stretches, high)
 
 
 def _located(replica: Replica, log: Log, stretches: list[Stretch], end: int) -> tuple[Located, Payloads]:
@@ -78,8 +81,11 @@ def _located(replica: Replica, log: Log, stretches: list[Stretch], end: int) -> 
 
 
 def at_hand(located: Located, cache: Blocks) -> bool:
-    """Whether assembling it needs nothing from the store."""
-    return all(not piece.object or (piece.object, piece.offset) in cache for piece in located.pieces)
+    """Whether assembling it takes no time: there is little to be done, and nothing is needed from the store."""
+    pieces = located.pieces
+    return len(pieces) <= limits.READ_HERE_RUNS_MAX and all(
+        not piece.object or (piece.object, piece.offset) in cache for piece in pieces
+    )
 
 
 def nowhere(name: str, offset: int, length: int) -> memoryview:
@@ -108,13 +114,18 @@ def assemble(
     parts: list[Part] = []
     bodies: Payloads = []
     inline = iter(payloads)
-    for piece in located.pieces:
+    for piece, *others in _together(located.pieces) if arrow else ([piece] for piece in located.pieces):
         body: bytes | memoryview
+        rows = piece.rows
         if piece.object:
             body, is_arrow = _from_object(piece, get, cache), True
+        elif arrow:
+            batches = [_batch_of(one, next(inline)) for one in (piece, *others)]
+            body, is_arrow = memoryview(to_arrow(batches).serialize()).cast("B"), True
+            rows = sum(batch.count for batch in batches)
         else:
-            body, is_arrow = _from_inline(piece, next(inline), arrow)
-        parts.append(Part(piece.position, piece.rows, len(body), is_arrow, piece.own))
+            body, is_arrow = _from_inline(piece, next(inline)), False
+        parts.append(Part(piece.position, rows, len(body), is_arrow, piece.own))
         bodies.append(body)
     return Parts(parts, located.next, located.readable, located.fork_point, located.name), bodies
 
@@ -141,18 +152,26 @@ def _block_of(piece: Piece, get: Get, cache: Blocks) -> tuple[pa.RecordBatch, me
     return block, data
 
 
-def _from_inline(piece: Piece, payload: bytes | memoryview, arrow: bool) -> tuple[bytes | memoryview, bool]:
-    if not arrow and piece.whole:
-        return payload, False
+def _together(pieces: list[Piece]) -> Iterator[list[Piece]]:
+    """Each by itself, but for neighbours that are in no object and are better one message than many small ones."""
+    group: list[Piece] = []
+    size = rows = 0
+    for piece in pieces:
+        full = size + piece.length > limits.PLAN_JOINED_BYTES_MAX or rows + piece.rows > limits.PLAN_JOINED_RECORDS_MAX
+        if group and (full or piece.object or group[-1].object or piece.own != group[-1].own):
+            yield group
+            group, size, rows = [], 0, 0
+        group.append(piece)
+        size += piece.length
+        rows += piece.rows
+    if group:
+        yield group
+
+
+def _batch_of(piece: Piece, payload: bytes | memoryview) -> Batch:
     batch = decode(payload)
-    if not piece.whole:
-        rows = slice(piece.row, piece.row + piece.rows)
-        batch = Batch(
-            batch.values[rows],
-            None if batch.keys is None else batch.keys[rows],
-            None if batch.headers is None else batch.headers[rows],
-            batch.timestamps if isinstance(batch.timestamps, int) else batch.timestamps[rows],
-        )
-    if arrow:
-        return memoryview(to_arrow([batch]).serialize()).cast("B"), True
-    return encode(batch), False
+    return batch if piece.whole else cut(batch, piece.row, piece.rows)
+
+
+def _from_inline(piece: Piece, payload: bytes | memoryview) -> bytes | memoryview:
+    return payload if piece.whole else encode(_batch_of(piece, payload))

@@ -25,9 +25,11 @@ from braidlog.broker.feed import LogFeed
 from braidlog.broker.gathering import Flush, Gathering, Item
 from braidlog.broker.link import MetadataLink
 from braidlog.broker.pace import Pace
+from braidlog.broker.pools import Pools
 from braidlog.broker.service import Caller, Feed, Identified, Known, Push, Reply, Service
 from braidlog.broker.tracking import GONE, UNKNOWN, Stamp, Tracking
 from braidlog.broker.turns import Turns
+from braidlog.broker.watching import Watches
 from braidlog.embedded.clock import Clock, SystemClock
 from braidlog.embedded.vouching import answer_of, vouch
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotPermitted, Unavailable
@@ -97,9 +99,10 @@ class BrokerService(Service):
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._cross = Crossing(self._loop)
-        self._workers = ThreadPoolExecutor(limits.FETCHERS, thread_name_prefix="braidlog-broker")
+        self._pools = Pools()
         self._tracking = Tracking()
         self._awaited: dict[int, Call] = {}
+        self._feeds: dict[int, dict[int, LogFeed]] = {}
         self._turns = Turns()
         self._gathering = Gathering()
         self._going = False
@@ -115,6 +118,7 @@ class BrokerService(Service):
         self.on_ready: Callable[[], None] = lambda: None  # called whenever it has joined, or never will
         self.on_refused: Callable[[BraidError], None] = lambda _: None  # called when the metadata does not let it
         self.link = MetadataLink(metadata, os.urandom(limits.CLIENT_ID_BYTES), name, token=token, tls=tls)
+        self._watches = Watches(self.link)
         self.link.on_connected = self._connected
         self.link.on_refused = lambda error: self.on_refused(error)
         self._standby: MetadataLink | None = None  # that plans can be asked of as well
@@ -221,7 +225,7 @@ class BrokerService(Service):
                     caller.client, partial(self._change, caller, request, body, reply, _since(caller, request))
                 )
             elif isinstance(request, m.Read):
-                self.read(request, reply, behind=caller.seen > self.link.seen)
+                self.read(caller, request, reply, behind=caller.seen > self.link.seen)
             elif isinstance(request, _PASSED_ON):
                 self._pass_on(request, reply, behind=caller.seen > self.link.seen)
             else:
@@ -230,7 +234,7 @@ class BrokerService(Service):
             reply(error, None)
 
     def close(self) -> None:
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._pools.close()
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
@@ -273,7 +277,7 @@ class BrokerService(Service):
 
     def _vouch(self, caller: Caller, command: c.Publish, reply: Reply, since: int) -> None:
         """Have a thread look whether what it binds is there; what its client sends behind it waits for that."""
-        store = self._store
+        store, distant = self._store, self._aside is not None
         if store is None:
             raise Unavailable("this broker does not know yet where objects are: try again soon")
 
@@ -289,11 +293,11 @@ class BrokerService(Service):
             self._turns.release(caller.client)
 
         def look() -> None:
-            self._cross(partial(vouched, *vouch(store, command, self._aside)))
+            self._cross(partial(vouched, *vouch(store, command, self._pools.looking if distant else None)))
 
         self._turns.hold(caller.client)
         try:
-            self._workers.submit(look)
+            self._pools.vouching.submit(caller, look)
         except RuntimeError:
             self._turns.release(caller.client)
             raise Unavailable("the broker is shutting down: ask another one") from None
@@ -360,7 +364,7 @@ class BrokerService(Service):
             else:
                 self._objects_named += 1
                 name = object_name(self._epoch, self._objects_named)
-                self._workers.submit(self._store_now, effect.flush, self._store, name, self._epoch)
+                self._pools.storing.submit(self._store_now, effect.flush, self._store, name, self._epoch)
 
     def _store_now(self, flush: Flush, store: Store, name: str, epoch: int) -> None:
         """In a thread."""
@@ -391,8 +395,16 @@ class BrokerService(Service):
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, ask: m.Read, reply: Reply, tries: int = limits.OBJECT_GONE_RETRIES, *, behind: bool = False) -> None:
-        located = partial(self._located, ask, reply, tries)
+    def read(
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int = limits.OBJECT_GONE_RETRIES,
+        *,
+        behind: bool = False,
+    ) -> None:
+        located = partial(self._located, caller, ask, reply, tries)
         self._plan(m.Locate(ask.log, ask.start, ask.stop, ask.max_bytes), located, behind=behind)
 
     def _plan(self, request: m.Locate | m.PlanRange, done: Done, *, behind: bool = False) -> None:
@@ -423,7 +435,14 @@ class BrokerService(Service):
         self._readable[log] = max(readable, self._readable.get(log, 0))
 
     def _located(
-        self, ask: m.Read, reply: Reply, tries: int, _: Call, answer: m.Answer | BraidError, body: memoryview
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int,
+        _: Call,
+        answer: m.Answer | BraidError,
+        body: memoryview,
     ) -> None:
         if not isinstance(answer, m.Located):
             reply(answer if isinstance(answer, BraidError) else Unavailable("the metadata makes no sense"), None)
@@ -446,11 +465,19 @@ class BrokerService(Service):
                 reply(error, None)
                 return
         try:
-            self._workers.submit(self._fetch, ask, reply, tries, answer, payloads)
+            self._pools.reading.submit(caller, partial(self._fetch, caller, ask, reply, tries, answer, payloads))
         except RuntimeError:
             reply(Unavailable("the broker is shutting down: ask another one"), None)
 
-    def _fetch(self, ask: m.Read, reply: Reply, tries: int, located: m.Located, payloads: reading.Payloads) -> None:
+    def _fetch(
+        self,
+        caller: Caller,
+        ask: m.Read,
+        reply: Reply,
+        tries: int,
+        located: m.Located,
+        payloads: reading.Payloads,
+    ) -> None:
         """In a thread."""
         again = False
         answer: m.Answer | BraidError
@@ -469,7 +496,8 @@ class BrokerService(Service):
         except Exception as error:
             answer = Unavailable(f"log {located.name!r} cannot be read from {ask.start} on now: {error!r}")
         if again:
-            self._cross(lambda: self.read(ask, reply, tries - 1, behind=True))  # a standby may have told what was
+            # A standby may have told what was.
+            self._cross(lambda: self.read(caller, ask, reply, tries - 1, behind=True))
         else:
             self._cross(partial(reply, answer, body))
 
@@ -481,22 +509,14 @@ class BrokerService(Service):
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def watch(self, log: int, since: int, reply: Reply) -> Callable[[], None]:
-        def done(_: Call, answer: m.Answer | BraidError, __: memoryview) -> None:
-            reply(answer, None)
-
-        call = self.link.call(m.Watch(log, since), done, timeout=_FOREVER_S)
-
-        def stop() -> None:
-            self.link.note(call, m.Cancel())
-            self.link.forget(call)
-
-        return stop
+        return self._watches.watch(log, since, reply)
 
     def left(self, caller: Caller) -> None:
         """Nothing here is kept for it."""
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,
@@ -506,9 +526,11 @@ class BrokerService(Service):
     ) -> Feed:
         if position < 0:
             raise InvalidArgument(f"position must not be negative, not {position}")
-        feed = LogFeed(self.read, partial(self.end_of, log), log, position, credit, push, ready, accepted)
+        read, end_of = partial(self.read, caller), partial(self.end_of, log)
+        feed = LogFeed(read, end_of, log, position, credit, push, ready, accepted)
         known = self._tracking.stamp(log) if log in self._awaited else UNKNOWN  # no older than its last change
         number = self._tracking.add(log, known, self.seen, feed.changed)
+        self._feeds.setdefault(log, {})[number] = feed
         feed.on_close = partial(self._unfollow, log, number)
         feed.readable = known.readable
         self._await(log)
@@ -517,6 +539,10 @@ class BrokerService(Service):
     def _unfollow(self, log: int, number: int) -> None:
         """The last one who follows a log takes along what the metadata was to tell of it."""
         self._tracking.remove(log, number)
+        feeds = self._feeds.get(log, {})
+        feeds.pop(number, None)
+        if not feeds:
+            self._feeds.pop(log, None)
         if not self._tracking.waited_for(log):
             call = self._awaited.pop(log, None)
             if call is not None:
@@ -542,6 +568,11 @@ class BrokerService(Service):
             self._tracking.update(log, stamp, self.seen)
             if stamp != GONE:
                 self._await(log, stamp)
+        elif isinstance(answer, BraidError) and not isinstance(answer, Unavailable):
+            for feed in list(self._feeds.get(log, {}).values()):
+                feed.fail(answer)
+        else:
+            self._loop.call_later(limits.RECONNECT_MAX_S, self._await, log)
 
 
 def _since(caller: Caller, request: m.Append | m.Execute) -> int:

@@ -91,6 +91,7 @@ class Service(Protocol):
 
     def subscribe(
         self,
+        caller: Caller,
         log: int,
         position: int,
         credit: int,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
+import secrets
+import socket
 from typing import TYPE_CHECKING
 
+from braidlog import limits
 from braidlog.cli.call import Call
 from braidlog.cli.serving import conduct
 from braidlog.config import Address, Settings, token_of
@@ -31,13 +35,14 @@ async def make_broker(settings: Settings, address: Address) -> Service:
     from braidlog.broker.remote import BrokerService
 
     metadata = settings.addresses("metadata")
-    name = settings.text("name") or f"broker {os.getpid()}"
+    name = settings.text("name") or default_name()
+    advertised = advertised_at(settings.address("advertise") or address)
     joined = asyncio.Event()
     ca = settings.text("metadata_tls_ca")
     broker = BrokerService(
         [(one.host, one.port) for one in metadata],
         name,
-        str(settings.address("advertise") or address),
+        str(advertised),
         token=token_of(settings),
         tls=tls.client_context(ca, settings.text("tls_cert"), settings.text("tls_key")) if ca else None,
     )
@@ -60,6 +65,25 @@ async def make_broker(settings: Settings, address: Address) -> Service:
         broker.close()
         raise
     return broker
+
+
+def default_name() -> str:
+    """Unlike that of any other broker: in a container every process has the same number."""
+    return f"broker {socket.gethostname()[: limits.BROKER_HOST_CHARS_MAX]} {os.getpid()} {secrets.token_hex(4)}"
+
+
+def advertised_at(address: Address) -> Address:
+    """Where clients are sent, if they can get there."""
+    try:
+        anywhere = ipaddress.ip_address(address.host).is_unspecified
+    except ValueError:
+        anywhere = address.host == "0"  # short for 0.0.0.0
+    if anywhere:
+        raise InvalidArgument(
+            f"clients cannot be sent to {address}, which is all addresses of whatever machine they are on: give "
+            "--advertise HOST:PORT with the one that they find this broker at"
+        )
+    return address
 
 
 def _reach(objects: str | None) -> None:

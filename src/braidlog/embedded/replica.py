@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
-from crc32c import crc32c
 
 from braidlog import limits
+from braidlog.embedded.pieces import Piece, parts_of
 from braidlog.errors import BraidError, Corrupt, InvalidArgument, NotFound, OutOfRange, Trimmed, Unavailable
-from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan, PlanPart, Retention
+from braidlog.facts import Ancestor, Consumer, Diff, DiffEntry, Info, Outcome, Plan, Retention
 from braidlog.forest import commands as c
 from braidlog.forest.commands import NONE
 from braidlog.forest.forks import blocked_by
@@ -30,7 +30,6 @@ from braidlog.forest.log import Log
 from braidlog.forest.log import Outcome as Kept
 from braidlog.forest.machine import End, Forest, repeat
 from braidlog.forest.reading import Extent, locate, resolve, size_of
-from braidlog.forest.space import Place
 from braidlog.forest.tails import reach
 from braidlog.objects.batch import Batch, decode, records, records_of, to_arrow, with_positions
 from braidlog.objects.blob_store import BlobStore
@@ -44,20 +43,8 @@ T = TypeVar("T")
 COMMANDS = msgspec.msgpack.Decoder(list[c.Command])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOW_ROWS = 4096  # how far a read that is bounded by bytes looks ahead
+_FAR = 1 << 62
 _SCAN_ROWS = 1_000_000  # how far a search by time plans at once
-
-
-class Piece(NamedTuple):
-    """Consecutive records, and where their bytes are: inline, or in an object."""
-
-    position: int
-    rows: int
-    row: int
-    block: int
-    payload: c.Payload | None
-    place: Place | None
-    own: bool
-    greatest: int
 
 
 class Replica:
@@ -370,7 +357,25 @@ class Replica:
             low, high = self.clip(log, start, stop)
             pieces = self.pieces(log, low, high)
             name = log.name
-        return Plan(log=name, start=low, stop=high, objects=self.folder, parts=[self._part(piece) for piece in pieces])
+        return Plan(log=name, start=low, stop=high, objects=self.folder, parts=parts_of(pieces, self._inline))
+
+    def plan_page(self, log_id: int, start: int, stop: int | None) -> tuple[Plan, int]:
+        """The plan of as much of a range as an answer may hold, and where the range ends that could be planned."""
+        self._check_readable()
+        with self.lock:
+            log = self.forest.live(log_id)
+            low, high = self.clip(log, start, stop)
+            pieces = self.some_pieces(log, low, high, limits.WIRE_PLAN_RUNS_MAX)
+            name = log.name
+        room = limits.WIRE_PLAN_BYTES_MAX
+        for number, piece in enumerate(pieces):
+            if piece.payload is not None:
+                room -= len(piece.payload) + piece.rows * limits.WIRE_PLAN_RECORD_BYTES
+                if room < 0 and number:
+                    del pieces[number:]
+                    break
+        end = pieces[-1].stop if pieces else high
+        return Plan(log=name, start=low, stop=end, objects=self.folder, parts=parts_of(pieces, self._inline)), high
 
     def position_at(self, log_id: int, moment_us: int) -> int:
         """The first readable position whose timestamp is not before the moment; the tail if there is none."""
@@ -450,7 +455,7 @@ class Replica:
         """Have several blocks that are far away in the cache, which takes as long as one of them."""
         if self.aside is None or len(pieces) < 2:
             return
-        homes = {_home(piece): piece for piece in pieces if piece.place is not None and _home(piece) not in self.cache}
+        homes = {piece.home: piece for piece in pieces if piece.place is not None and piece.home not in self.cache}
         size = sum(piece.place.length for piece in homes.values() if piece.place is not None)
         if len(homes) > 1 and size <= limits.STORE_READ_ASIDE_BYTES_MAX:
             list(self.aside.map(partial(self._stored, keep=True), homes.values()))
@@ -464,6 +469,21 @@ class Replica:
             own = log.view.index.find(start)[0] >= 0
             return [self._piece(Extent(start, 1, block, row, own, 0, _FAR))]
         return [self._piece(extent) for extent in resolve(log.view, start, stop)]
+
+    def some_pieces(self, log: Log, start: int, stop: int, most: int) -> list[Piece]:
+        """The first of the pieces of a range, so many at most: work is in proportion to those, not to the range."""
+        found: list[Piece] = []
+        rows = _WINDOW_ROWS
+        while start < stop and len(found) < most:
+            end = min(start + rows, stop)
+            window = self.pieces(log, start, end)
+            if 4 * len(window) <= rows:
+                rows = min(4 * rows, _SCAN_ROWS)
+            if found and window and found[-1].goes_on_as(window[0]):
+                found[-1] = found[-1]._replace(rows=found[-1].rows + window.pop(0).rows)
+            found += window
+            start = end
+        return found[:most]
 
     def _piece(self, extent: Extent) -> Piece:
         block = extent.block
@@ -482,21 +502,21 @@ class Replica:
             found = records_of(self._inline(piece), piece.row, piece.rows, piece.position)
         else:
             found = records(self._stored(piece, keep=True), piece.row, piece.rows, piece.position)
-        _check_rows(piece, len(found))
+        piece.check_rows(len(found))
         return found
 
     def _columns_of(self, pieces: list[Piece]) -> list[tuple[int, pa.RecordBatch]]:
         blocks = self._blocks_of(pieces)
         parts: list[tuple[int, pa.RecordBatch]] = []
         for piece in pieces:
-            columns = blocks[_home(piece)].slice(piece.row, piece.rows)
-            _check_rows(piece, columns.num_rows)
+            columns = blocks[piece.home].slice(piece.row, piece.rows)
+            piece.check_rows(columns.num_rows)
             parts.append((piece.position, columns))
         return parts
 
     def _blocks_of(self, pieces: list[Piece]) -> dict[tuple[str, int], pa.RecordBatch]:
         """Each block that pieces stand in, fetched once. Large reads fetch and check several side by side."""
-        homes = {_home(piece): piece for piece in pieces}
+        homes = {piece.home: piece for piece in pieces}
         size = sum(piece.place.length for piece in homes.values() if piece.place is not None)
         if len(homes) > 1 and size >= limits.READ_ASIDE_BYTES:
             return dict(zip(homes, self._readers.map(self._block_of, homes.values()), strict=True))
@@ -512,7 +532,7 @@ class Replica:
 
     def _inline(self, piece: Piece) -> Batch:
         assert piece.payload is not None
-        key = _home(piece)
+        key = piece.home
         known = self.cache.get(key)
         if isinstance(known, Batch):
             return known
@@ -523,7 +543,7 @@ class Replica:
     def _stored(self, piece: Piece, *, keep: bool) -> pa.RecordBatch:
         place = piece.place
         assert place is not None
-        key = _home(piece)
+        key = piece.home
         known = self.cache.get(key)
         if known is not None:
             return known
@@ -533,49 +553,9 @@ class Replica:
             self.cache.put(key, batch, place.length)
         return batch
 
-    def _part(self, piece: Piece) -> PlanPart:
-        stop = piece.position + piece.rows
-        if piece.place is not None:
-            place = piece.place
-            return PlanPart(
-                start=piece.position,
-                stop=stop,
-                row=piece.row,
-                object=place.object,
-                offset=place.offset,
-                length=place.length,
-                crc=place.crc,
-            )
-        data = to_arrow([self._inline(piece)]).serialize().to_pybytes()
-        return PlanPart(
-            start=piece.position,
-            stop=stop,
-            row=piece.row,
-            object=None,
-            offset=0,
-            length=len(data),
-            crc=crc32c(data),
-            data=data,
-        )
-
-
-_FAR = 1 << 62
-
 
 def closed() -> Unavailable:
     return Unavailable("this braid is closed: open it again")
-
-
-def _check_rows(piece: Piece, found: int) -> None:
-    if found != piece.rows:
-        raise Corrupt(
-            f"block {piece.block} has {found} of the {piece.rows} rows from {piece.row} on: run `braid doctor`"
-        )
-
-
-def _home(piece: Piece) -> tuple[str, int]:
-    """What tells the block that a piece stands in from all others: where it is, or its number while it is inline."""
-    return (piece.place.object, piece.place.offset) if piece.place is not None else ("", piece.block)
 
 
 def _weight(record: Record) -> int:

@@ -90,6 +90,19 @@ class Batch(msgspec.Struct, array_like=True):
         return self.timestamps if isinstance(self.timestamps, int) else max(self.timestamps)
 
 
+def cut(batch: Batch, row: int, rows: int) -> Batch:
+    """Only those rows of it."""
+    if row == 0 and rows == batch.count:
+        return batch
+    those = slice(row, row + rows)
+    return Batch(
+        batch.values[those],
+        None if batch.keys is None else batch.keys[those],
+        None if batch.headers is None else batch.headers[those],
+        batch.timestamps if isinstance(batch.timestamps, int) else batch.timestamps[those],
+    )
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Batch)
 

@@ -22,7 +22,7 @@ from braidlog import limits
 from braidlog.errors import BraidError, InvalidArgument, NotPermitted, OutcomeUnknown, Unavailable
 from braidlog.forest.commands import NONE
 from braidlog.wire import frames, messages
-from braidlog.wire.faults import error_of
+from braidlog.wire.faults import error_of, named
 from braidlog.wire.frames import PREFACE, Frame, Kind, Malformed, Parser
 from braidlog.wire.messages import Answer, Append, Bind, Execute, Fault, Floor, Hello, Note, Request, Subscribe, Welcome
 
@@ -284,11 +284,10 @@ class Calls:
     def _given_up(self, call: Call, why: str) -> BraidError:
         request = call.request
         if isinstance(request, Change) and call.sent:
-            asked: bytes = b"" if isinstance(request, Bind) else getattr(request.command, "request", b"")
             return OutcomeUnknown(
                 f"{why}, and the request had been sent: it may or may not have happened; ask resolve() with its "
                 "request id",
-                request_id=asked.hex(),
+                request_id=_asked(call).hex(),
             )
         return Unavailable(f"{why}; nothing was changed by this call: is the service up?")
 
@@ -297,13 +296,19 @@ def told_of(call: Call, error: BraidError, *, copies: bool = False) -> BraidErro
     """What an error of a server says about all that was sent of a call. `copies`: others may hold one, and use it."""
     told = InvalidArgument if copies else BraidError
     if not (call.again and call.change) or (isinstance(error, told) and not isinstance(error, Unavailable)):
-        return error
-    asked: bytes = b"" if isinstance(call.request, Bind) else getattr(call.request.command, "request", b"")  # type: ignore[union-attr]
+        return named(error, _asked(call))
     return OutcomeUnknown(
         f"it was sent before, and may have happened then, or may yet; this time: {error}; ask resolve() with its "
         "request id",
-        request_id=asked.hex(),
+        request_id=_asked(call).hex(),
     )
+
+
+def _asked(call: Call) -> bytes:
+    """The id of a change. A broker's bindings are those of others, each with its own."""
+    command = getattr(call.request, "command", None)
+    asked: bytes = getattr(command, "request", b"")
+    return asked
 
 
 def _number_of(request: Append | Execute | Bind) -> int:

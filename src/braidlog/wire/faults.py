@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from braidlog import errors
-from braidlog.errors import BraidError, Unavailable
+from braidlog.errors import BraidError, OutcomeUnknown, Unavailable
 from braidlog.wire.messages import Fault
 
 _KINDS: Final = {
@@ -37,3 +37,10 @@ def error_of(fault: Fault) -> BraidError:
         return kind(fault.message, **{name: detail for name, detail in fault.details.items() if name in known})
     except TypeError:
         return kind(fault.message)
+
+
+def named(error: BraidError, request: bytes) -> BraidError:
+    """An unknown outcome is to be asked for by the id of what was asked, so it is told whose it is, unless it knows."""
+    if isinstance(error, OutcomeUnknown) and not error.request_id and request:
+        return OutcomeUnknown(str(error), request_id=request.hex())
+    return error

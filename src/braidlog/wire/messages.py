@@ -134,7 +134,7 @@ class Locate(Struct, tag="locate", array_like=True, frozen=True):
 
 
 class PlanRange(Struct, tag="plan", array_like=True, frozen=True):
-    """Where the bytes of a range are. Answer: Planned."""
+    """Where the bytes of a range are, or of as much of it as an answer holds. Answer: Planned."""
 
     log: int
     start: int
@@ -406,7 +406,11 @@ class Located(Struct, tag="located", array_like=True, frozen=True):
 
 
 class Planned(Struct, tag="planned", array_like=True, frozen=True):
+    """`end` is how far the range can be planned that was asked for: if the plan stops before, ask for what is behind.
+    -1: this is all of it."""
+
     plan: Plan
+    end: int = NONE
 
 
 class StatusReport(Struct, tag="status_report", array_like=True, frozen=True):

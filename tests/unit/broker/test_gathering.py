@@ -144,7 +144,7 @@ def test_no_answer_of_the_metadata_is_told_to_everybody_in_the_flush() -> None:
     effect = only(gathering.go())
     unknown = OutcomeUnknown("no answer")
     assert list(gathering.answered(effect.flush, unknown)) == []
-    assert told.answers == [(1, unknown), (2, unknown)]
+    assert [(number, str(answer)) for number, answer in told.answers] == [(1, "no answer"), (2, "no answer")]
 
 
 def test_an_answer_of_the_wrong_length_is_no_answer() -> None:
@@ -235,3 +235,18 @@ def test_an_object_has_one_block_for_each_log_and_the_blocks_that_clients_built(
         where = BlockPlace(place.offset, place.length, place.crc)
         block = read_block("x", where, data[place.offset : place.offset + place.length])
         assert [record.value for record in records(block, place.row, len(values), 0)] == values
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["of all", "of each"])
+def test_an_unknown_outcome_is_told_with_the_id_of_each_change(whole: bool) -> None:
+    told, gathering = Told(), Gathering()
+    for number in (3, 4):
+        gathering.add(told.item(number))
+    [bind] = gathering.go()
+    unknown = OutcomeUnknown("the metadata did not answer in time; ask resolve() with its request id")
+    list(gathering.answered(bind.flush, unknown if whole else [unknown, unknown]))
+    found = dict(told.answers)
+    for number, answer in found.items():
+        assert isinstance(answer, OutcomeUnknown)
+        assert (answer.request_id, str(answer)) == (number.to_bytes(16, "big").hex(), str(unknown))
+    assert list(found) == [3, 4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -112,6 +112,9 @@ def _asker(braid: Braid) -> Callable[[], StatusReport]:
 # --- drawing -------------------------------------------------------------------------------------------------------
 
 
+_ELSEWHERE: Final = "look at the metadata"
+
+
 def draw(found: Vitals) -> RenderableType:
     """All of it, for a screen."""
     from rich.console import Group
@@ -166,10 +169,13 @@ def _figures(found: Vitals) -> Table:
         *("process", f"{rates.get('cpu_seconds', 0.0):.0%} CPU, {_bytes(now.get('resident_bytes'))} resident"),
         *("loop lag", _latency(found.loop_lag)),
     )
+    if "held_logs" not in now:  # a broker: it knows nothing of its own of these, nor of consumers
+        table.add_row(*("logs", _ELSEWHERE), *("holds", _ELSEWHERE))
+        return table
     logs = ", ".join(f"{count:,} {kind}" for kind, count in found.logs.items() if count)
     table.add_row(
         *("logs", logs or "none"),
-        *("holds", f"{now.get('held_logs', 0)} logs, {now.get('overdue_leases', 0)} leases overdue"),
+        *("holds", f"{now['held_logs']} logs, {now.get('overdue_leases', 0)} leases overdue"),
     )
     return table
 

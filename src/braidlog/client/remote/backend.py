@@ -320,7 +320,17 @@ class RemoteBackend:
         return Diff(log=info.name, fork_point=info.fork_point, entries=entries, truncated=stop < info.readable_tail)
 
     def plan(self, log_id: int, start: int, stop: int | None) -> Plan:
-        return self.ask(m.PlanRange(log_id, start, stop), m.Planned).plan
+        """In as many answers as it takes."""
+        found = self.ask(m.PlanRange(log_id, start, stop), m.Planned)
+        plan, at = found.plan, found.plan.stop
+        parts = list(plan.parts)
+        while at < found.end:
+            more = self.ask(m.PlanRange(log_id, at, found.end), m.Planned).plan
+            if more.stop <= at:
+                raise Unavailable(f"log {plan.log!r} changed while it was planned: try again")
+            parts += more.parts
+            at = more.stop
+        return Plan(log=plan.log, start=plan.start, stop=at, objects=plan.objects, parts=parts)
 
     def position_at(self, log_id: int, moment_us: int) -> int:
         return self.ask(m.PositionAt(log_id, moment_us), m.Number).value
