@@ -11,9 +11,11 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from braidlog import limits
+from braidlog import bulk, limits
+from braidlog.broker.pace import Pace
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
@@ -121,6 +123,27 @@ def test_a_request_that_fails_here_is_answered_and_the_rest_go_on(
         answers = [peer.answer()[:2] for _ in range(2)]
     assert answers[1] == (2, m.Listing([]))
     assert isinstance(answers[0][1], m.Fault)
+
+
+def test_only_what_passes_the_server_on_its_way_to_a_fork_counts_against_those_who_write_forks(served: Served) -> None:
+    taken: list[tuple[bytes, int]] = []
+
+    class Watched(Pace):
+        def take(self, root: int, client: bytes, size: int, now: float) -> float:
+            taken.append((client, size))
+            return super().take(root, client, size, now)
+
+    served.service._pace = Watched()
+    with served.open() as braid:
+        root = braid.create("root")
+        fork = root.cfork("fork")
+        with bulk.ObjectWriter(fork.upload()) as writer:
+            writer.add(pa.table({"value": [bytes(1000)] * 1000}))
+        fork.publish(writer.close())
+        root.append(b"to the root")
+        fork.append(b"seven b")
+        assert fork.tail() == 1002
+    assert [size for _, size in taken] == [7]
 
 
 EXTREMES = [0, 1, -1, -(2**63), 2**63 - 1, 2**63, 2**64 - 1]
