@@ -17,7 +17,7 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
+from braidlog.wire.messages import Answer, Append, Await, Cancel, Hello, Note, Request, Subscribe, Watch, Welcome
 
 Pieces = list[bytes | memoryview]
 
@@ -69,7 +69,7 @@ class Conversation:
         self._bytes_in_flight_max = bytes_in_flight_max
         self._parser = Parser(frame_bytes_max=limits.WIRE_HELLO_BYTES_MAX)
         self._preface = b""
-        self._in_flight: dict[int, int] = {}  # number -> bytes; a subscription stays until it ends
+        self._in_flight: dict[int, int] = {}  # number -> bytes; what lasts stays until it ends, without any
         self._bytes = 0
         self._lasting: dict[int, bool] = {}  # may stay for ever: subscriptions (True) and watches
         self._paused = False
@@ -150,16 +150,26 @@ class Conversation:
         if isinstance(request, Hello):
             if len(request.client) != limits.CLIENT_ID_BYTES:
                 raise Malformed(f"a client's id has {limits.CLIENT_ID_BYTES} bytes, not {len(request.client)}")
+            if frame.body.data:
+                raise Malformed("a hello has no body")
             self.hello = request
         if self._ending:
             return
         if frame.number in self._in_flight:
             raise Malformed(f"request {frame.number} is under way already")
         self.requests += 1
-        size = len(frame.head) + len(frame.body.data)
+        if frame.body.data and not isinstance(request, Append):
+            self._in_flight[frame.number] = 0
+            kind = type(request).__name__.lower()
+            self.refuse(
+                frame.number, InvalidArgument(f"a {kind} has no body, and this one has {len(frame.body.data):,} B")
+            )
+            return
+        lasting = isinstance(request, Subscribe | Watch | Await)
+        size = 0 if lasting else len(frame.head) + len(frame.body.data)  # nothing of its frame is kept while it lasts
         self._in_flight[frame.number] = size
         self._bytes += size
-        if isinstance(request, Subscribe | Watch | Await):
+        if lasting:
             self._lasting[frame.number] = isinstance(request, Subscribe)
         if len(self._lasting) > limits.CONNECTION_SUBSCRIPTIONS_MAX:
             self.refuse(
@@ -185,10 +195,7 @@ class Conversation:
         self._write(Kind.ANSWER, number, seen, answer, body)
         if isinstance(answer, Welcome):  # from now on it may send what is large
             self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
-        if self._lasting.get(number):
-            self._bytes -= self._in_flight[number]
-            self._in_flight[number] = 0
-        else:
+        if not self._lasting.get(number):
             self._forget(number)
         yield from self._relieve()
 
