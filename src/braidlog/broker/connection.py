@@ -325,16 +325,14 @@ class Connection(asyncio.BufferedProtocol):
             self._listen()
         elif isinstance(request, Ping):
             reply(Number(0), None)
+        elif not self._conversation.owes(number):
+            return  # it was cancelled while it was found out whether it may be
         elif isinstance(request, Subscribe):
             self._subscribe(number, request)
         elif isinstance(request, Watch):
-            stop = self._service.watch(request.log, request.since, partial(self._watched, number))
-            if self._conversation.owes(number):
-                self._watches[number] = stop
+            self._watch(number, self._service.watch(request.log, request.since, partial(self._watched, number)))
         elif isinstance(request, Await):
-            stop = self._service.wait_for(request, partial(self._watched, number))
-            if self._conversation.owes(number):
-                self._watches[number] = stop
+            self._watch(number, self._service.wait_for(request, partial(self._watched, number)))
         elif isinstance(request, Append) and self._server.bytes_in_flight > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             reply(
                 Unavailable(
@@ -369,6 +367,12 @@ class Connection(asyncio.BufferedProtocol):
         for effect in early:
             self._turn_to(effect)
         self._listen()
+
+    def _watch(self, number: int, stop: Callable[[], None]) -> None:
+        if self._conversation.owes(number):
+            self._watches[number] = stop
+        else:  # it was answered at once, and there is little to stop
+            stop()
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
         feed = self._service.subscribe(

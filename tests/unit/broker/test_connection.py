@@ -7,8 +7,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from braidlog import limits
 from braidlog.broker.connection import Connection
+from braidlog.broker.conversation import Do
+from braidlog.broker.policy import Scopes
 from braidlog.broker.server import Server
 from braidlog.broker.service import Caller, Reply, Service
 from braidlog.wire import frames
@@ -31,6 +35,22 @@ class Library(Service):
             reply(m.Parts([m.Part(0, 1, 4 * len(LARGE), True, True)], 1, 1), [LARGE] * 4)
         else:
             reply(m.Number(7), None)
+
+    def subscribe(self, *_: Any) -> Any:
+        return Begun()
+
+    def watch(self, *_: Any) -> Any:
+        return lambda: None
+
+    wait_for = watch
+
+
+class Begun:
+    """A subscription that pushes nothing."""
+
+    def start(self) -> None: ...
+    def more(self, credit: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class Line(asyncio.Transport):
@@ -79,8 +99,8 @@ class Peer:
         self.connection.connection_made(self.line)
         self.say(m.Hello(name.encode().ljust(limits.CLIENT_ID_BYTES)), 0, PREFACE)
 
-    def say(self, request: m.Request, number: int, before: bytes = b"") -> None:
-        data = before + b"".join(frames.encode(Kind.REQUEST, number, 0, m.encode(request)))
+    def say(self, request: m.Request | m.Note, number: int, before: bytes = b"", *, kind: Kind = Kind.REQUEST) -> None:
+        data = before + b"".join(frames.encode(kind, number, 0, m.encode(request)))
         room = self.connection.get_buffer(-1)
         room[: len(data)] = data
         self.connection.buffer_updated(len(data))
@@ -132,6 +152,28 @@ def test_a_large_answer_is_sent_from_where_it_is() -> None:
         assert sum(map(len, mine)) == 4 * len(LARGE)
         assert all(piece.obj is LARGE for piece in mine)
         reader.line.close()
+
+    played(story)
+
+
+@pytest.mark.parametrize("lasting", [m.Subscribe(1, 0, 1), m.Watch(1, 0), m.Await(1, 0, 0, 0, 0, 0)])
+def test_what_is_cancelled_while_it_is_checked_is_not_begun(lasting: m.Request) -> None:
+    """Nobody would ever end it."""
+
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        peer = Peer(server, "peer", order)
+        await asyncio.sleep(0)
+        checked: list[Do] = []
+        peer.connection._caller.scopes = Scopes.of("peer", ["admin:*"])
+        peer.connection._gate.enter = lambda _, effect: checked.append(effect)  # type: ignore[method-assign]
+        peer.say(lasting, 1)
+        [effect] = checked
+        peer.say(m.Cancel(), 1, kind=Kind.NOTE)
+        peer.connection._carry_out_safely(effect)
+        await asyncio.sleep(0)
+        assert peer.answer(1) is None
+        assert (peer.connection.subscriptions, peer.connection.watches) == (0, 0)
+        peer.line.close()
 
     played(story)
 
