@@ -184,6 +184,7 @@ MEMORY_GROWTH_BYTES: Final = 8 * MIB  # asked for at once
 # The wire.
 WIRE_HELLO_BYTES_MAX: Final = 64 * KIB  # of a frame before the peer has said who it is
 WIRE_FRAME_BYTES_MAX: Final = 80 * MIB  # the largest batch, with what belongs to it
+WIRE_SMALL_FRAME_BYTES_MAX: Final = 512 * KIB  # of one that is received at once, however much is under way
 WIRE_BODY_BYTES_MAX: Final = WIRE_FRAME_BYTES_MAX - 64 * KIB  # of it, without what says what it is
 RECEIVE_BYTES: Final = 256 * KIB  # taken from a connection at once, but for large frames
 SEND_BYTES: Final = 256 * KIB  # given to a connection at once, before it is the others' turn
@@ -197,7 +198,9 @@ CONNECTION_SUBSCRIPTIONS_MAX: Final = 10_000
 CONNECTION_READ_REQUESTS_MAX: Final = 16  # that have large answers and are carried out side by side; others wait
 CONNECTION_UNSENT_BYTES_MAX: Final = 8 * MIB  # answers that a peer does not read; no more is read from it then
 CONNECTION_STALLED_S: Final = 30.0  # that a peer may leave its greeting or a frame unfinished without a byte of it
-SERVER_IN_FLIGHT_BYTES_MAX: Final = 512 * MIB  # of all connections; beyond it appends are refused
+SERVER_IN_FLIGHT_BYTES_MAX: Final = (
+    512 * MIB
+)  # of all connections; beyond it appends are refused, and large frames wait
 SUBSCRIBE_CREDIT_BYTES: Final = 4 * MIB  # that a subscriber lets be pushed ahead of what it took
 SUBSCRIBE_CREDIT_BYTES_MAX: Final = 64 * MIB  # that a server lets it
 SETTLE_REQUESTS: Final = 1024  # a client's requests between two words to the forest that it has their answers

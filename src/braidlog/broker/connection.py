@@ -73,6 +73,9 @@ class Connection(asyncio.BufferedProtocol):
         self._choked = False  # the peer does not read what it asked for
         self._paused = False  # it asked for too much at once
         self._counted = 0
+        self._counted_arriving = 0
+        self._large: int | None = None  # which frame is a large one that is not whole: so many came before it
+        self._waits = False  # until there is room for that
         self._slowed = 0  # pauses that are not over
         self._meter = Meter(server)
         self._heard = server.now
@@ -182,7 +185,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def stalled(self, before: float) -> bool:
         """Whether it owes the rest of something, and nothing of it came since then, though we listen."""
-        listening = not (self._paused or self._choked or self._slowed)
+        listening = not (self._paused or self._slowed or self._waits)
+        if self._choked:  # it does not read, and so is not read from; unless others wait for the room that it takes up
+            listening = listening and bool(self._server.arriving.waiting) and self._server.arriving.comes(self)
         return listening and self._heard < before and self._conversation.midway
 
     def end(self) -> None:
@@ -333,10 +338,10 @@ class Connection(asyncio.BufferedProtocol):
             self._watch(number, self._service.watch(request.log, request.since, partial(self._watched, number)))
         elif isinstance(request, Await):
             self._watch(number, self._service.wait_for(request, partial(self._watched, number)))
-        elif isinstance(request, Append) and self._server.bytes_in_flight > limits.SERVER_IN_FLIGHT_BYTES_MAX:
+        elif isinstance(request, Append) and self._server.bytes_taken > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             reply(
                 Unavailable(
-                    f"the server has {self._server.bytes_in_flight:,} bytes under way and takes at most "
+                    f"the server has {self._server.bytes_taken:,} bytes under way and takes at most "
                     f"{limits.SERVER_IN_FLIGHT_BYTES_MAX:,}: try again later, or send more slowly"
                 ),
                 None,
@@ -443,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read from the peer, or not."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._paused or self._choked or self._slowed:
+        if self._paused or self._choked or self._slowed or self._waits:
             self._transport.pause_reading()
         else:
             self._heard = self._server.now
@@ -463,3 +468,30 @@ class Connection(asyncio.BufferedProtocol):
         now = self._conversation.bytes_in_flight
         self._server.bytes_in_flight += now - self._counted
         self._counted = now
+        arriving = self._conversation.arriving
+        self._server.bytes_arriving += arriving - self._counted_arriving
+        self._counted_arriving = arriving
+        self._make_way()
+
+    def _make_way(self) -> None:
+        """Have room kept for the whole of a large frame that began, and give back that of one that is over."""
+        server, conversation = self._server, self._conversation
+        large = conversation.frames if conversation.expected > limits.WIRE_SMALL_FRAME_BYTES_MAX else None
+        if large != self._large:
+            if self._large is not None:
+                server.arriving.ends(self)
+            self._large = large
+            if large is not None:
+                server.arriving.begins(self, conversation.expected)
+        if server.arriving.waiting:
+            server.let_come()
+        waits = self in server.arriving.waiting
+        if waits != self._waits:
+            self._waits = waits
+            self._listen()
+
+    def may_come(self) -> None:
+        """There is room for the rest of its frame."""
+        if self._waits:
+            self._waits = False
+            self._listen()

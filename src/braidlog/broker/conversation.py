@@ -66,6 +66,7 @@ class Conversation:
         self.unsent = 0  # bytes in `out`
         self.seen = 0  # the newest commit index that the peer knows of
         self.requests = 0
+        self.frames = 0  # that came as a whole
         self._bytes_in_flight_max = bytes_in_flight_max
         self._parser = Parser(frame_bytes_max=limits.WIRE_HELLO_BYTES_MAX)
         self._preface = b""
@@ -80,6 +81,16 @@ class Conversation:
     def bytes_in_flight(self) -> int:
         """Of requests that are not answered yet, and the memory for one that is not here as a whole."""
         return self._bytes + self._parser.taken
+
+    @property
+    def arriving(self) -> int:
+        """The part of that which is memory for a frame that is not here as a whole."""
+        return self._parser.taken
+
+    @property
+    def expected(self) -> int:
+        """The bytes that such a frame will have; 0 if there is none."""
+        return 0 if self._dropped else self._parser.expected
 
     @property
     def midway(self) -> bool:
@@ -135,6 +146,7 @@ class Conversation:
 
     def _take(self, frame: Frame) -> Iterator[Effect]:
         self.seen = max(self.seen, frame.seen)
+        self.frames += 1
         if frame.kind is Kind.NOTE and self.hello is not None:
             note = messages.decode_note(frame.head)
             if isinstance(note, Cancel) and frame.number in self._lasting:

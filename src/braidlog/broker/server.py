@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from braidlog import limits
 from braidlog.broker import entry as entering
+from braidlog.broker.arriving import Arriving
 from braidlog.broker.connection import Connection
 from braidlog.broker.entry import Entry
 from braidlog.broker.greeting import TokenChecks
@@ -40,6 +41,8 @@ class Server:
         self.pauses = entering.Pauses()
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.bytes_in_flight = 0
+        self.bytes_arriving = 0  # of those, the memory for frames that are not whole
+        self.arriving: Arriving[Connection] = Arriving()
         self.requests = 0
         self.scratch = memoryview(bytearray(limits.RECEIVE_BYTES))  # for what arrives, until its connection has a copy
         self._loop = asyncio.get_running_loop()
@@ -123,6 +126,16 @@ class Server:
         self.connections.pop(connection, None)
         if self._links.get(link) is connection:
             del self._links[link]
+
+    @property
+    def bytes_taken(self) -> int:
+        """Of requests that came as a whole and are not answered yet."""
+        return self.bytes_in_flight - self.bytes_arriving
+
+    def let_come(self) -> None:
+        """Large frames whose turn it is now."""
+        for connection in self.arriving.turn(self.bytes_taken):
+            connection.may_come()
 
     @property
     def listening(self) -> list[socket.socket]:

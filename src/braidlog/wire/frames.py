@@ -143,6 +143,11 @@ class Parser:
         return self._have
 
     @property
+    def expected(self) -> int:
+        """The bytes that it will have, as far as that is known."""
+        return self._need if self._have else 0
+
+    @property
     def taken(self) -> int:
         """The memory that such a frame has been given: a header alone can ask for much."""
         return len(self._rest)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from braidlog import limits
+from braidlog.broker.arriving import Arriving
 from braidlog.broker.connection import Connection
 from braidlog.broker.conversation import Do
 from braidlog.broker.policy import Scopes
@@ -59,6 +60,7 @@ class Line(asyncio.Transport):
     def __init__(self, name: str, order: list[tuple[str, int]]) -> None:
         super().__init__()
         self.sent: list[bytes | memoryview] = []
+        self.reading = True
         self._name = name
         self._order = order
         self._pair = socket.socketpair()
@@ -75,7 +77,11 @@ class Line(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
 
     def close(self) -> None:
         for end in self._pair:
@@ -100,10 +106,15 @@ class Peer:
         self.say(m.Hello(name.encode().ljust(limits.CLIENT_ID_BYTES)), 0, PREFACE)
 
     def say(self, request: m.Request | m.Note, number: int, before: bytes = b"", *, kind: Kind = Kind.REQUEST) -> None:
-        data = before + b"".join(frames.encode(kind, number, 0, m.encode(request)))
-        room = self.connection.get_buffer(-1)
-        room[: len(data)] = data
-        self.connection.buffer_updated(len(data))
+        self.send(before + b"".join(frames.encode(kind, number, 0, m.encode(request))))
+
+    def send(self, data: bytes) -> None:
+        while data:
+            room = self.connection.get_buffer(-1)
+            count = min(len(data), len(room))
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
 
     def answer(self, number: int) -> Frame | None:
         return next((frame for frame in self.line.heard() if frame.number == number), None)
@@ -152,6 +163,38 @@ def test_a_large_answer_is_sent_from_where_it_is() -> None:
         assert sum(map(len, mine)) == 4 * len(LARGE)
         assert all(piece.obj is LARGE for piece in mine)
         reader.line.close()
+
+    played(story)
+
+
+def test_one_large_frame_waits_for_another_while_small_ones_come() -> None:
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        server.arriving = Arriving(8 * limits.MIB)
+        first, second, third, asker = (Peer(server, name, order) for name in ("first", "second", "third", "asker"))
+        await asyncio.sleep(0)
+        append = m.encode(m.Append(m.c.Append(1, 1, 1, 0, 0)))
+        large = b"".join(frames.encode(Kind.REQUEST, 1, 0, append, bytes(5 * limits.MIB)))
+        for peer in (first, second, third):
+            peer.send(large[: limits.RECEIVE_BYTES])
+        assert [peer.line.reading for peer in (first, second, third)] == [True, False, False]
+        asker.say(m.Tail(1), 1)
+        asker.send(b"".join(frames.encode(Kind.REQUEST, 2, 0, append, bytes(1000))))
+        await asyncio.sleep(0)
+        assert asker.answer(1) is not None
+        assert asker.answer(2) is not None
+        first.send(large[limits.RECEIVE_BYTES :])
+        assert [peer.line.reading for peer in (first, second, third)] == [True, True, False]
+        second.connection.connection_lost(None)
+        assert third.line.reading
+        third.send(large[limits.RECEIVE_BYTES :] + large[:100])
+        await asyncio.sleep(0)
+        assert third.answer(1) is not None
+        assert not server.arriving.waiting
+        assert [server.arriving.comes(peer.connection) for peer in (first, second, third)] == [False, False, True]
+        third.connection.connection_lost(None)
+        assert (server.bytes_in_flight, server.bytes_arriving) == (0, 0)
+        for peer in (first, second, third, asker):
+            peer.line.close()
 
     played(story)
 
