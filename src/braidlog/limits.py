@@ -201,6 +201,7 @@ CONNECTION_STALLED_S: Final = 30.0  # that a peer may leave its greeting or a fr
 SERVER_IN_FLIGHT_BYTES_MAX: Final = (
     512 * MIB
 )  # of all connections; beyond it appends are refused, and large frames wait
+SERVER_FILES_KEPT: Final = 128  # that a process may open, but not for connections; half of them, if it may open few
 SUBSCRIBE_CREDIT_BYTES: Final = 4 * MIB  # that a subscriber lets be pushed ahead of what it took
 SUBSCRIBE_CREDIT_BYTES_MAX: Final = 64 * MIB  # that a server lets it
 SETTLE_REQUESTS: Final = 1024  # a client's requests between two words to the forest that it has their answers

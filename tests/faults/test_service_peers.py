@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import resource
 import struct
 import threading
 import tracemalloc
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from braidlog import bulk, limits
+from braidlog.broker import handles
 from braidlog.broker.pace import Pace
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
@@ -304,6 +306,36 @@ def test_many_connections_come_and_go(served: Served, regular: Regular) -> None:
         peer.close()
     served.eventually(lambda: len(served.thread.server.connections) == 1)
     assert threading.active_count() <= threads + limits.FETCHERS
+
+
+def test_who_comes_when_there_are_too_many_is_told_so_and_those_who_are_there_go_on(
+    served: Served, regular: Regular
+) -> None:
+    server = served.thread.server
+    with contextlib.ExitStack() as silent:
+        served.on_loop(lambda: setattr(server, "connections_max", len(server.connections) + 5))
+        peers = [silent.enter_context(served.connect()) for _ in range(20)]
+        served.eventually(lambda: len(server.connections) == server.connections_max)
+        assert sum(peer.is_hung_up_on() for peer in peers[5:]) == 15
+        regular.go_on()
+        with pytest.raises(Unavailable, match=f"has {server.connections_max} connections"):
+            served.open(timeout=1)
+    with served.open() as braid:
+        assert list(braid.logs())
+
+
+def test_files_are_left_for_what_has_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {"soft": 256, "hard": 4096}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed["soft"], allowed["hard"]))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: allowed.update(soft=to[0], hard=to[1]))
+    assert handles.connections_max() == 128
+    handles.allow_more()
+    assert allowed == {"soft": 4096, "hard": 4096}
+    assert handles.connections_max() == 4096 - limits.SERVER_FILES_KEPT
+    allowed["soft"] = 100
+    assert handles.connections_max() == 50
+    allowed["soft"] = resource.RLIM_INFINITY
+    assert handles.connections_max() > 2**31
 
 
 def test_a_link_that_comes_back_ends_its_older_connection_and_no_other(served: Served) -> None:

@@ -95,6 +95,12 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=limits.CONNECTION_UNSENT_BYTES_MAX)
         if not self._server.arrived(self):
             transport.abort()
+        elif self._server.crowded:
+            most = self._server.connections_max
+            self._conversation.reject(
+                Unavailable(f"the server has {most:,} connections, and may not have more: try again later")
+            )
+            self.drop("there are too many")
 
     def get_buffer(self, size_hint: int) -> memoryview:
         del size_hint

@@ -226,6 +226,8 @@ class Conversation:
 
     def reject(self, error: BraidError) -> None:
         """The peer may not go on, or not even begin: it is told why, and nothing else from now on."""
+        if len(self._preface) < len(PREFACE):  # it has not said a word yet, and was not answered
+            self._gather([PREFACE])
         self._write(Kind.ERROR, 0, 0, fault_of(error))
         self._dropped = True
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from braidlog import limits
 from braidlog.broker import entry as entering
+from braidlog.broker import handles
 from braidlog.broker.arriving import Arriving
 from braidlog.broker.connection import Connection
 from braidlog.broker.entry import Entry
@@ -40,6 +41,7 @@ class Server:
         self.entry = entry or Entry()
         self.pauses = entering.Pauses()
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.connections_max = handles.connections_max()
         self.bytes_in_flight = 0
         self.bytes_arriving = 0  # of those, the memory for frames that are not whole
         self.arriving: Arriving[Connection] = Arriving()
@@ -114,6 +116,11 @@ class Server:
         """A new connection; says whether it may stay."""
         self.connections[connection] = None
         return not self._ending
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more connections than there may be."""
+        return len(self.connections) > self.connections_max
 
     def greeted(self, connection: Connection, link: bytes) -> None:
         """It is the only one of its link now."""
