@@ -201,6 +201,8 @@ CONNECTION_STALLED_S: Final = 30.0  # that a peer may leave its greeting or a fr
 SERVER_IN_FLIGHT_BYTES_MAX: Final = (
     512 * MIB
 )  # of all connections; beyond it appends are refused, and large frames wait
+SERVER_ANSWERS_BYTES_MAX: Final = 256 * MIB  # large answers to all connections, begun or unsent; one each beyond it
+SERVER_ANSWERS_LOOK_S: Final = 0.05  # how often it is looked whether some were sent, while others wait for that
 SERVER_FILES_KEPT: Final = 128  # that a process may open, but not for connections; half of them, if it may open few
 SUBSCRIBE_CREDIT_BYTES: Final = 4 * MIB  # that a subscriber lets be pushed ahead of what it took
 SUBSCRIBE_CREDIT_BYTES_MAX: Final = 64 * MIB  # that a server lets it

@@ -131,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held.clear()
         self._early.clear()
         self._recount()
+        self._server.answering.left(self)
 
     def _let_go(self) -> None:
         """Nobody hears any more what is pushed."""
@@ -148,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._choked = False
         self._listen()
-        self._serve_held()
+        self.serve_held()
 
     # --- what the server calls -----------------------------------------------------------------------------------
 
@@ -236,8 +237,10 @@ class Connection(asyncio.BufferedProtocol):
         keep that for milliseconds, and whoever asked for little is answered in between."""
         self._dirty = False
         self._send(self._conversation.take_out(limits.SEND_BYTES))
+        if self in self._server.answering.owed:
+            self.count_answers()
         self._touch()
-        self._serve_held()
+        self.serve_held()
 
     def _send(self, out: Pieces) -> None:
         if out and self._transport is not None and not self._transport.is_closing():
@@ -274,8 +277,12 @@ class Connection(asyncio.BufferedProtocol):
         elif self._held or not self._may_look():
             self._held.append(effect)
         else:
-            self._looking.add(effect.number)
-            self._begin(effect)
+            self._look(effect)
+
+    def _look(self, effect: conv.Do) -> None:
+        self._looking.add(effect.number)
+        self.count_answers()
+        self._begin(effect)
 
     def _roomy(self) -> bool:
         """Whether the peer reads what it is sent."""
@@ -285,7 +292,16 @@ class Connection(asyncio.BufferedProtocol):
         return unsent <= limits.CONNECTION_UNSENT_BYTES_MAX
 
     def _may_look(self) -> bool:
-        return len(self._looking) < limits.CONNECTION_READ_REQUESTS_MAX and self._roomy()
+        roomy = len(self._looking) < limits.CONNECTION_READ_REQUESTS_MAX and self._roomy()
+        return roomy and self._server.may_answer(self)
+
+    def count_answers(self) -> None:
+        """Tell the server what is owed to this peer, as far as that is much: what is begun, and what is unsent."""
+        if self._transport is None:
+            self._server.answering.left(self)
+            return
+        unsent = self._conversation.unsent + self._transport.get_write_buffer_size()
+        self._server.answering.tell(self, len(self._looking) * limits.WIRE_READ_BYTES_MAX + unsent)
 
     def _may_push(self, number: int) -> bool:
         roomy = self._roomy()
@@ -293,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             self._starved[number] = None
         return roomy
 
-    def _serve_held(self) -> None:
+    def serve_held(self) -> None:
         """Carry on with what found no room, now that there may be some."""
         if self._serving:  # this is the answer to one of them: the loop below goes on
             return
@@ -301,8 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._held and self._may_look():
                 effect = self._held.popleft()
-                self._looking.add(effect.number)
-                self._begin(effect)
+                self._look(effect)
             while self._starved and self._roomy():
                 number = next(iter(self._starved))
                 del self._starved[number]
@@ -442,8 +457,10 @@ class Connection(asyncio.BufferedProtocol):
             self._listen()
         self._recount()
         self._touch()
+        if self in self._server.answering.owed:
+            self.count_answers()
         if self._held:
-            self._serve_held()
+            self.serve_held()
 
     def _touch(self) -> None:
         if not self._dirty and self._conversation.out:

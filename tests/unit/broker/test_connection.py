@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from braidlog import limits
+from braidlog.broker.answering import Answering
 from braidlog.broker.arriving import Arriving
 from braidlog.broker.connection import Connection
 from braidlog.broker.conversation import Do
@@ -61,6 +62,7 @@ class Line(asyncio.Transport):
         super().__init__()
         self.sent: list[bytes | memoryview] = []
         self.reading = True
+        self.stuck = False  # nobody reads what is sent
         self._name = name
         self._order = order
         self._pair = socket.socketpair()
@@ -72,7 +74,7 @@ class Line(asyncio.Transport):
         del high, low
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return sum(map(len, self.sent)) if self.stuck else 0
 
     def is_closing(self) -> bool:
         return False
@@ -194,6 +196,35 @@ def test_one_large_frame_waits_for_another_while_small_ones_come() -> None:
         third.connection.connection_lost(None)
         assert (server.bytes_in_flight, server.bytes_arriving) == (0, 0)
         for peer in (first, second, third, asker):
+            peer.line.close()
+
+    played(story)
+
+
+def test_those_who_do_not_read_are_owed_little_all_together_and_hold_nobody_up() -> None:
+    async def story(server: Server, order: list[tuple[str, int]]) -> None:
+        server.answering = Answering(12 * limits.MIB)
+        deaf = [Peer(server, f"deaf-{number}", order) for number in range(5)]
+        reader = Peer(server, "reader", order)
+        await asyncio.sleep(0)
+        for peer in deaf:
+            peer.line.stuck = True
+            for number in range(1, 5):
+                peer.say(m.Read(1, 0, 1, 1 << 30), number)
+        assert server.answering.bytes <= (12 + 4 * len(deaf) + 1) * limits.MIB
+        for number in range(1, 5):
+            reader.say(m.Read(1, 0, 1, 1 << 30), number)
+        while reader.answer(4) is None:
+            await asyncio.sleep(0)
+        assert deaf[-1].answer(2) is None
+        for peer in deaf:
+            peer.line.stuck = False
+            peer.connection.resume_writing()
+        while any(peer.answer(4) is None for peer in deaf):
+            await asyncio.sleep(0)
+        server._look_for_room()
+        assert (server.answering.bytes, server.answering.owed) == (0, {})
+        for peer in (*deaf, reader):
             peer.line.close()
 
     played(story)
