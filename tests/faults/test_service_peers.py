@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import resource
 import struct
 import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from braidlog import limits
+from braidlog import bulk, limits
+from braidlog.broker import handles
+from braidlog.broker.pace import Pace
 from braidlog.embedded.upkeep import Upkeep
 from braidlog.errors import BraidError, InvalidArgument, Unavailable
 from braidlog.forest import commands as c
@@ -121,6 +125,27 @@ def test_a_request_that_fails_here_is_answered_and_the_rest_go_on(
         answers = [peer.answer()[:2] for _ in range(2)]
     assert answers[1] == (2, m.Listing([]))
     assert isinstance(answers[0][1], m.Fault)
+
+
+def test_only_what_passes_the_server_on_its_way_to_a_fork_counts_against_those_who_write_forks(served: Served) -> None:
+    taken: list[tuple[bytes, int]] = []
+
+    class Watched(Pace):
+        def take(self, root: int, client: bytes, size: int, now: float) -> float:
+            taken.append((client, size))
+            return super().take(root, client, size, now)
+
+    served.service._pace = Watched()
+    with served.open() as braid:
+        root = braid.create("root")
+        fork = root.cfork("fork")
+        with bulk.ObjectWriter(fork.upload()) as writer:
+            writer.add(pa.table({"value": [bytes(1000)] * 1000}))
+        fork.publish(writer.close())
+        root.append(b"to the root")
+        fork.append(b"seven b")
+        assert fork.tail() == 1002
+    assert [size for _, size in taken] == [7]
 
 
 EXTREMES = [0, 1, -1, -(2**63), 2**63 - 1, 2**63, 2**64 - 1]
@@ -281,6 +306,36 @@ def test_many_connections_come_and_go(served: Served, regular: Regular) -> None:
         peer.close()
     served.eventually(lambda: len(served.thread.server.connections) == 1)
     assert threading.active_count() <= threads + limits.FETCHERS
+
+
+def test_who_comes_when_there_are_too_many_is_told_so_and_those_who_are_there_go_on(
+    served: Served, regular: Regular
+) -> None:
+    server = served.thread.server
+    with contextlib.ExitStack() as silent:
+        served.on_loop(lambda: setattr(server, "connections_max", len(server.connections) + 5))
+        peers = [silent.enter_context(served.connect()) for _ in range(20)]
+        served.eventually(lambda: len(server.connections) == server.connections_max)
+        assert sum(peer.is_hung_up_on() for peer in peers[5:]) == 15
+        regular.go_on()
+        with pytest.raises(Unavailable, match=f"has {server.connections_max} connections"):
+            served.open(timeout=1)
+    with served.open() as braid:
+        assert list(braid.logs())
+
+
+def test_files_are_left_for_what_has_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {"soft": 256, "hard": 4096}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed["soft"], allowed["hard"]))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: allowed.update(soft=to[0], hard=to[1]))
+    assert handles.connections_max() == 128
+    handles.allow_more()
+    assert allowed == {"soft": 4096, "hard": 4096}
+    assert handles.connections_max() == 4096 - limits.SERVER_FILES_KEPT
+    allowed["soft"] = 100
+    assert handles.connections_max() == 50
+    allowed["soft"] = resource.RLIM_INFINITY
+    assert handles.connections_max() > 2**31
 
 
 def test_a_link_that_comes_back_ends_its_older_connection_and_no_other(served: Served) -> None:

@@ -71,7 +71,8 @@ class Network:
         self.forest = Forest()
         self.commands: list[c.Command] = []
         self.effects: list[Effect] = []
-        self.settled: list[tuple[int, bytes, int]] = []  # (after how many commands, client, floor)
+        self.heard: list[tuple[int, bytes, bool]] = []  # (after how many commands, client, whether it settled)
+        self.decided_at = 0  # after how many commands positions were last decided
         self.met: dict[str, int] = {}
         self.lives = 0
         self.clients = [self._client() for _ in range(CLIENTS)]
@@ -124,7 +125,7 @@ class Network:
         return client
 
     def _send(self, client: Client) -> None:
-        if client.settles and not any(who == client.id for _, who, _ in self.settled):
+        if client.settles and not any(who == client.id for _, who, settles in self.heard if settles):
             self._settle(client)
         request = client.id + client.number.to_bytes(8, "big")
         sent = Sent(self._command(request), client.number, client.seen)
@@ -156,6 +157,7 @@ class Network:
         for log in list(self.forest.logs.values()):
             if log.promotable:
                 self._apply(c.Promote(log.id) if self.chance.random() < 0.5 else c.Squash(log.id))
+                self.decided_at = self.forest.applied
 
     def _send_again(self, client: Client, sent: Sent) -> None:
         request = client.id + sent.number.to_bytes(8, "big")
@@ -179,7 +181,7 @@ class Network:
         client.past += [sent for sent in client.sent if sent.number < client.floor]
         client.sent = [sent for sent in client.sent if sent.number >= client.floor]
         self._apply(c.Settle(client.id, client.floor))
-        self.settled.append((self.forest.applied, client.id, client.floor))
+        self.heard.append((self.forest.applied, client.id, True))
 
     # --- what is promised ----------------------------------------------------------------------------------------
 
@@ -209,31 +211,33 @@ class Network:
         return answer
 
     def _promised(self, client: Client, sent: Sent) -> bool:
-        """Whether it lies in a window that was there when it was first sent, and is still."""
-        latest: list[bytes] = []
-        for _, who, _ in reversed(self.settled):
-            if who not in latest:
-                latest.append(who)
-        if client.id not in latest[: limits.CLIENTS_KEPT_MAX]:
-            return False
-        if not self._window_since(client.id) <= sent.since:
+        """Whether it is so young that all remember it, or lies in a window that was there when it was first sent."""
+        applied = self.forest.applied + 1  # with itself
+        kept = min(limits.YOUNG_COMMANDS, limits.OUTCOMES_KEPT_MAX)
+        if applied - sent.since <= kept and sent.since > self.decided_at:
+            return True
+        window_since = self._window_since(client.id)
+        if window_since is None or window_since > sent.since:
             return False
         higher = [effect for effect in self.effects if effect.request > client.id + sent.number.to_bytes(8, "big")]
         mine = [effect for effect in higher if effect.request.startswith(client.id)]
         return sent.number >= client.floor and len(mine) < limits.CLIENT_OUTCOMES_KEPT_MAX
 
-    def _window_since(self, client: bytes) -> int:
-        """After how many commands the client's present window was made."""
-        made = -1
-        order: list[bytes] = []
-        for at, who, _ in self.settled:
-            if who == client and who not in order:
-                made = at
-            order = [*(other for other in order if other != who), who][-limits.CLIENTS_KEPT_MAX :]
-        return made
+    def _window_since(self, client: bytes) -> int | None:
+        """After how many commands the client's window was made, if it has one."""
+        made: dict[bytes, int] = {}  # the latest to be heard last
+        for at, who, settles in self.heard:
+            if settles or who in made:
+                made[who] = made.pop(who, at)
+            if len(made) > limits.CLIENTS_KEPT_MAX:
+                del made[next(iter(made))]
+        return made.get(client)
 
     def _apply(self, command: c.Command) -> c.Result | BraidError:
         self.commands.append(command)
+        request: bytes = getattr(command, "request", b"")
+        if request:
+            self.heard.append((self.forest.applied + 1, request[: limits.CLIENT_ID_BYTES], False))
         return self.forest.apply(command)
 
     def _meet(self, what: str) -> None:

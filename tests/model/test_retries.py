@@ -140,6 +140,22 @@ def windows_are_forgotten_in_the_order_they_were_made(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Windows, "settle", wrong)
 
 
+def clients_are_heard_only_when_they_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Windows, "heard", lambda *_: None)
+
+
+def what_is_young_needs_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Windows.check_new
+
+    def wrong(self: Windows, request: bytes, since: int, applied: int) -> None:
+        with monkeypatch.context() as hasty:
+            if request[:8] not in self.by_client:
+                hasty.setattr(limits, "YOUNG_COMMANDS", -1)
+            right(self, request, since, applied)
+
+    monkeypatch.setattr(Windows, "check_new", wrong)
+
+
 def all_that_is_not_recalled_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Windows.check_new
     monkeypatch.setattr(Windows, "check_new", lambda self, request, _, applied: right(self, request, NONE, applied))
@@ -156,6 +172,8 @@ def all_that_is_not_recalled_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None
         (the_marks_come_too_early, "twice"),
         (a_new_window_knows_the_past, "twice"),
         (windows_are_forgotten_in_the_order_they_were_made, "promise"),
+        (clients_are_heard_only_when_they_settle, "promise"),
+        (what_is_young_needs_a_window, "promise"),
         (all_that_is_not_recalled_is_unknown, "promise"),
     ],
     ids=lambda value: getattr(value, "__name__", value),

@@ -32,6 +32,7 @@ UNITS = {
     "CONTENDERS",
     "DEPTH",
     "FETCHERS",
+    "FILES",
     "PROCESSES",
     "FORKS",
     "PROPOSALS",

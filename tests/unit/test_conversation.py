@@ -17,6 +17,7 @@ from braidlog.wire.frames import NOTHING, PREFACE, Body, Kind, Parser
 
 CLIENT = b"8 bytes."
 HELLO = m.Hello(CLIENT)
+APPEND = m.Append(m.c.Append(1, 1, 1, 0, 0))
 
 
 def said(message: m.Request | m.Note, number: int = 1, body: bytes = b"", kind: Kind = Kind.REQUEST) -> bytes:
@@ -81,6 +82,7 @@ def test_a_greeting_may_come_in_any_pieces() -> None:
         PREFACE + b"".join(frames.encode(Kind.ANSWER, 1, 0, m.encode(m.Number(1)))),
         PREFACE + b"".join(frames.encode(Kind.REQUEST, 1, 0, b"\xc1")),
         PREFACE + said(HELLO, 0, bytes(limits.WIRE_HELLO_BYTES_MAX)),
+        PREFACE + said(HELLO, 0, b"-"),
         PREFACE + said(HELLO, 0) + said(HELLO, 1),
         PREFACE + said(HELLO, 0) + said(m.Tail(1), 0),  # while the greeting is unanswered
         PREFACE + said(HELLO, 0) + b"".join(frames.encode(Kind.GOODBYE, 0, 0, b"")),
@@ -109,7 +111,7 @@ def test_who_does_not_keep_the_rules_is_told_and_dropped(data: bytes) -> None:
 
 def test_large_frames_are_for_those_who_said_who_they_are(peer: Peer) -> None:
     body = bytes(2 * limits.WIRE_HELLO_BYTES_MAX)
-    assert peer.say(said(m.Find("x"), 1, body)) == [Do(1, m.Find("x"), Body(memoryview(body), None))]
+    assert peer.say(said(APPEND, 1, body)) == [Do(1, APPEND, Body(memoryview(body), None))]
 
 
 def test_answers_go_back_in_any_order_under_their_numbers(peer: Peer) -> None:
@@ -143,7 +145,7 @@ def test_a_request_is_answered_once(peer: Peer) -> None:
 
 def test_who_sends_too_many_bytes_is_not_listened_to_until_half_is_done() -> None:
     peer = Peer(Conversation(bytes_in_flight_max=1000)).greet()
-    effects = peer.say(b"".join(said(m.Find("x"), number, bytes(300)) for number in range(1, 6)))
+    effects = peer.say(b"".join(said(APPEND, number, bytes(270)) for number in range(1, 6)))
     assert [type(effect) for effect in effects] == [Do, Do, Do, Do, Pause, Do]  # what was read is not lost
     relieved = [list(peer.conversation.answer(number, 1, m.Number(1))) for number in range(1, 6)]
     assert [Resume() in effects for effects in relieved] == [False, False, False, True, False]
@@ -164,7 +166,7 @@ def test_who_sends_too_many_requests_is_not_listened_to_until_half_is_done(
 
 
 def test_half_a_frame_counts_as_under_way(peer: Peer) -> None:
-    data = said(m.Find("x"), 1, bytes(5000))
+    data = said(APPEND, 1, bytes(5000))
     peer.say(data[:3000])
     assert peer.conversation.bytes_in_flight == len(data)  # room for all of it was made
     assert peer.conversation.midway
@@ -221,10 +223,29 @@ def test_only_what_lasts_can_be_cancelled(peer: Peer) -> None:
     assert [number for _, number, _ in peer.hear()] == [5]
 
 
-def test_a_cancelled_watch_makes_room_at_once() -> None:
-    peer = Peer(Conversation(bytes_in_flight_max=1000)).greet()
-    effects = peer.say(said(m.Watch(1, 0), 5, bytes(2000)) + noted(m.Cancel(), 5))
-    assert [type(effect) for effect in effects] == [Do, Pause, Heed, Resume]
+@pytest.mark.parametrize("request_", [m.Subscribe(1, 0, 1), m.Watch(1, 0), m.Await(1, *[0] * 5)])
+def test_what_may_last_for_ever_does_not_count_as_bytes_under_way(peer: Peer, request_: m.Request) -> None:
+    """Nothing of what it came with is kept. Else a few that are idle could have all others' appends refused."""
+    head = m.encode(request_)
+    long = bytes([head[0] + 1]) + head[1:] + b"\xc6" + (10_000).to_bytes(4, "big") + bytes(10_000)  # a field of later
+    [do] = peer.say(b"".join(frames.encode(Kind.REQUEST, 5, 0, long)))
+    assert isinstance(do, Do)
+    assert (do.request, do.body) == (request_, NOTHING)
+    assert peer.conversation.bytes_in_flight == 0
+    assert peer.conversation.owes(5)
+
+
+@pytest.mark.parametrize(
+    "request_", [m.Watch(1, 0), m.Subscribe(1, 0, 1), m.Find("x"), m.Ping(), m.Bind([]), m.Execute(m.c.Trim(1, 0))]
+)
+def test_only_an_append_has_a_body(peer: Peer, request_: m.Request) -> None:
+    assert peer.say(said(request_, 5, bytes(5000))) == []
+    [(kind, number, fault)] = peer.hear()
+    assert (kind, number) == (Kind.ERROR, 5)
+    assert isinstance(fault, m.Fault)
+    assert fault.kind == "InvalidArgument"
+    assert peer.conversation.bytes_in_flight == 0
+    assert peer.say(said(m.Tail(1), 5)) == [Do(5, m.Tail(1), NOTHING)]
 
 
 def test_after_the_goodbye_what_was_taken_is_answered_and_no_more_is_taken(peer: Peer) -> None:
@@ -246,7 +267,7 @@ def test_nobody_says_goodbye_to_who_has_not_said_hello() -> None:
 
 
 def test_what_a_lost_peer_had_sent_counts_until_it_is_done(peer: Peer) -> None:
-    peer.say(said(m.Find("x"), 1, bytes(500)) + said(m.Watch(1, 0), 2, bytes(500)) + b"half of")
+    peer.say(said(APPEND, 1, bytes(500)) + said(m.Watch(1, 0), 2) + b"half of")
     peer.conversation.lost()
     assert 500 < peer.conversation.bytes_in_flight < 600
     list(peer.conversation.answer(1, 1, m.Number(1)))
@@ -315,7 +336,7 @@ def test_what_a_header_alone_asks_for_is_counted_and_waits_for_what_is_under_way
     """The memory for a large frame is taken when it begins: so many beginnings must not be for free."""
     peer = Peer(Conversation(bytes_in_flight_max=100_000)).greet()
     conversation = peer.conversation
-    large = said(m.Tail(1), 2, b"x" * 10_000_000)
+    large = said(APPEND, 2, b"x" * 10_000_000)
     assert peer.say(large[: frames.HEADER_BYTES + 1]) == []  # alone it may become whole
     assert conversation.bytes_in_flight >= 1_000_000
     peer = Peer(Conversation(bytes_in_flight_max=100_000)).greet()

@@ -108,13 +108,59 @@ def test_positions_that_a_hold_withheld_are_told_when_asked_again(monkeypatch: p
         assert [one.apply(c.Again(append(ONE, n), 2)) for n in range(3)] == [c.Appended(1, n, 1) for n in range(3)]
 
 
-def test_the_client_that_settled_longest_ago_loses_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_that_was_silent_longest_loses_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CLIENTS_KEPT_MAX", 2)
+    monkeypatch.setattr(limits, "YOUNG_COMMANDS", 1)
     forest = planted(c.Settle(ONE, 0), c.Settle(OTHER, 0), c.Settle(ONE, 0), c.Settle(b"client-3", 0))
     assert list(forest.windows.by_client) == [ONE, b"client-3"]
     assert forest.windows.windows_forgotten_at == forest.applied == 5
     assert isinstance(forest.apply(c.Again(append(OTHER, 0), 4)), OutcomeUnknown)
     assert isinstance(forest.apply(c.Again(append(OTHER, 0), 6)), c.Appended)  # first sent when that was over
+
+
+def test_a_client_that_goes_on_asking_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLIENTS_KEPT_MAX", 2)
+    forest = planted(c.Settle(ONE, 0), c.Settle(OTHER, 0), append(ONE, 0))
+    for one in (forest, thaw(freeze(forest))):
+        one.apply(c.Settle(b"client-3", 0))
+        assert list(one.windows.by_client) == [ONE, b"client-3"]
+
+
+def test_what_is_sent_for_the_first_time_is_new_though_its_clients_window_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker sends every change as one that may be there since its client saw the forest last."""
+    monkeypatch.setattr(limits, "CLIENTS_KEPT_MAX", 2)
+    monkeypatch.setattr(limits, "OUTCOMES_KEPT_MAX", 4)
+    forest = planted(c.Settle(ONE, 0), c.Settle(OTHER, 0), c.Settle(b"client-3", 0))
+    for number in range(5):
+        seen = forest.applied
+        forest.apply(c.Settle(b"short-%02d" % number, 0))
+        forest.apply(c.Again(c.Append(1, 1, 1, 0, 0, b"-", request=request(b"short-%02d" % number, 0)), seen + 1))
+        answer = forest.apply(c.Again(append(ONE, number), seen))
+        assert isinstance(answer, c.Appended)
+        assert forest.apply(c.Again(append(ONE, number), seen)) == c.Appended(1, answer.first, 1)
+        assert ONE not in forest.windows.by_client
+    assert forest.logs[1].own == 10
+    assert isinstance(forest.apply(c.Again(append(ONE, 9), forest.applied - 4)), OutcomeUnknown)
+    assert forest.logs[1].own == 10
+
+
+@pytest.mark.parametrize("window", [True, False])
+def test_what_is_young_is_unknown_once_a_decision_pushed_out_what_was_withheld(
+    window: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTCOMES_KEPT_MAX", 10)
+    monkeypatch.setattr(limits, "DECIDED_OUTCOMES_KEPT_MAX", 1)
+    forest = planted(c.Settle(ONE if window else OTHER, 0), c.CFork(1, "fork", 0, promotable=True))
+    seen = forest.applied
+    for command in (append(ONE, 0), append(ONE, 1), c.Squash(2), c.Settle(OTHER, 1)):
+        assert isinstance(forest.apply(command), c.Result)
+    if window:
+        forest.apply(c.Settle(ONE, 1))
+    assert forest.recall(request(ONE, 0)) is None
+    assert isinstance(forest.apply(c.Again(append(ONE, 0), seen)), OutcomeUnknown)
+    assert forest.logs[1].own == 2
 
 
 def test_a_window_made_anew_does_not_know_what_the_old_one_knew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         self._choked = False  # the peer does not read what it asked for
         self._paused = False  # it asked for too much at once
         self._counted = 0
+        self._counted_arriving = 0
+        self._large: int | None = None  # which frame is a large one that is not whole: so many came before it
+        self._waits = False  # until there is room for that
         self._slowed = 0  # pauses that are not over
         self._meter = Meter(server)
         self._heard = server.now
@@ -93,6 +96,12 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=limits.CONNECTION_UNSENT_BYTES_MAX)
         if not self._server.arrived(self):
             transport.abort()
+        elif self._server.crowded:
+            most = self._server.connections_max
+            self._conversation.reject(
+                Unavailable(f"the server has {most:,} connections, and may not have more: try again later")
+            )
+            self.drop("there are too many")
 
     def get_buffer(self, size_hint: int) -> memoryview:
         del size_hint
@@ -123,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held.clear()
         self._early.clear()
         self._recount()
+        self._server.answering.left(self)
 
     def _let_go(self) -> None:
         """Nobody hears any more what is pushed."""
@@ -140,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._choked = False
         self._listen()
-        self._serve_held()
+        self.serve_held()
 
     # --- what the server calls -----------------------------------------------------------------------------------
 
@@ -183,7 +193,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def stalled(self, before: float) -> bool:
         """Whether it owes the rest of something, and nothing of it came since then, though we listen."""
-        listening = not (self._paused or self._choked or self._slowed)
+        listening = not (self._paused or self._slowed or self._waits)
+        if self._choked:  # it does not read, and so is not read from; unless others wait for the room that it takes up
+            listening = listening and bool(self._server.arriving.waiting) and self._server.arriving.comes(self)
         return listening and self._heard < before and self._conversation.midway
 
     def end(self) -> None:
@@ -226,8 +238,10 @@ class Connection(asyncio.BufferedProtocol):
         keep that for milliseconds, and whoever asked for little is answered in between."""
         self._dirty = False
         self._send(self._conversation.take_out(limits.SEND_BYTES))
+        if self in self._server.answering.owed:
+            self.count_answers()
         self._touch()
-        self._serve_held()
+        self.serve_held()
 
     def _send(self, out: Pieces) -> None:
         if out and self._transport is not None and not self._transport.is_closing():
@@ -266,8 +280,12 @@ class Connection(asyncio.BufferedProtocol):
         elif self._held or not self._may_look():
             self._held.append(effect)
         else:
-            self._looking.add(effect.number)
-            self._begin(effect)
+            self._look(effect)
+
+    def _look(self, effect: conv.Do) -> None:
+        self._looking.add(effect.number)
+        self.count_answers()
+        self._begin(effect)
 
     def _roomy(self) -> bool:
         """Whether the peer reads what it is sent."""
@@ -277,7 +295,16 @@ class Connection(asyncio.BufferedProtocol):
         return unsent <= limits.CONNECTION_UNSENT_BYTES_MAX
 
     def _may_look(self) -> bool:
-        return len(self._looking) < limits.CONNECTION_READ_REQUESTS_MAX and self._roomy()
+        roomy = len(self._looking) < limits.CONNECTION_READ_REQUESTS_MAX and self._roomy()
+        return roomy and self._server.may_answer(self)
+
+    def count_answers(self) -> None:
+        """Tell the server what is owed to this peer, as far as that is much: what is begun, and what is unsent."""
+        if self._transport is None:
+            self._server.answering.left(self)
+            return
+        unsent = self._conversation.unsent + self._transport.get_write_buffer_size()
+        self._server.answering.tell(self, len(self._looking) * limits.WIRE_READ_BYTES_MAX + unsent)
 
     def _may_push(self, number: int) -> bool:
         roomy = self._roomy()
@@ -285,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
             self._starved[number] = None
         return roomy
 
-    def _serve_held(self) -> None:
+    def serve_held(self) -> None:
         """Carry on with what found no room, now that there may be some."""
         if self._serving:  # this is the answer to one of them: the loop below goes on
             return
@@ -293,8 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._held and self._may_look():
                 effect = self._held.popleft()
-                self._looking.add(effect.number)
-                self._begin(effect)
+                self._look(effect)
             while self._starved and self._roomy():
                 number = next(iter(self._starved))
                 del self._starved[number]
@@ -328,20 +354,18 @@ class Connection(asyncio.BufferedProtocol):
             self._listen()
         elif isinstance(request, Ping):
             reply(Number(0), None)
+        elif not self._conversation.owes(number):
+            return  # it was cancelled while it was found out whether it may be
         elif isinstance(request, Subscribe):
             self._subscribe(number, request)
         elif isinstance(request, Watch):
-            stop = self._service.watch(request.log, request.since, partial(self._watched, number))
-            if self._conversation.owes(number):
-                self._watches[number] = stop
+            self._watch(number, self._service.watch(request.log, request.since, partial(self._watched, number)))
         elif isinstance(request, Await):
-            stop = self._service.wait_for(request, partial(self._watched, number))
-            if self._conversation.owes(number):
-                self._watches[number] = stop
-        elif isinstance(request, Append) and self._server.bytes_in_flight > limits.SERVER_IN_FLIGHT_BYTES_MAX:
+            self._watch(number, self._service.wait_for(request, partial(self._watched, number)))
+        elif isinstance(request, Append) and self._server.bytes_taken > limits.SERVER_IN_FLIGHT_BYTES_MAX:
             reply(
                 Unavailable(
-                    f"the server has {self._server.bytes_in_flight:,} bytes under way and takes at most "
+                    f"the server has {self._server.bytes_taken:,} bytes under way and takes at most "
                     f"{limits.SERVER_IN_FLIGHT_BYTES_MAX:,}: try again later, or send more slowly"
                 ),
                 None,
@@ -372,6 +396,12 @@ class Connection(asyncio.BufferedProtocol):
         for effect in early:
             self._turn_to(effect)
         self._listen()
+
+    def _watch(self, number: int, stop: Callable[[], None]) -> None:
+        if self._conversation.owes(number):
+            self._watches[number] = stop
+        else:  # it was answered at once, and there is little to stop
+            stop()
 
     def _subscribe(self, number: int, request: Subscribe) -> None:
         feed = self._service.subscribe(
@@ -431,8 +461,10 @@ class Connection(asyncio.BufferedProtocol):
             self._listen()
         self._recount()
         self._touch()
+        if self in self._server.answering.owed:
+            self.count_answers()
         if self._held:
-            self._serve_held()
+            self.serve_held()
 
     def _touch(self) -> None:
         if not self._dirty and self._conversation.out:
@@ -443,7 +475,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read from the peer, or not."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._paused or self._choked or self._slowed:
+        if self._paused or self._choked or self._slowed or self._waits:
             self._transport.pause_reading()
         else:
             self._heard = self._server.now
@@ -463,3 +495,30 @@ class Connection(asyncio.BufferedProtocol):
         now = self._conversation.bytes_in_flight
         self._server.bytes_in_flight += now - self._counted
         self._counted = now
+        arriving = self._conversation.arriving
+        self._server.bytes_arriving += arriving - self._counted_arriving
+        self._counted_arriving = arriving
+        self._make_way()
+
+    def _make_way(self) -> None:
+        """Have room kept for the whole of a large frame that began, and give back that of one that is over."""
+        server, conversation = self._server, self._conversation
+        large = conversation.frames if conversation.expected > limits.WIRE_SMALL_FRAME_BYTES_MAX else None
+        if large != self._large:
+            if self._large is not None:
+                server.arriving.ends(self)
+            self._large = large
+            if large is not None:
+                server.arriving.begins(self, conversation.expected)
+        if server.arriving.waiting:
+            server.let_come()
+        waits = self in server.arriving.waiting
+        if waits != self._waits:
+            self._waits = waits
+            self._listen()
+
+    def may_come(self) -> None:
+        """There is room for the rest of its frame."""
+        if self._waits:
+            self._waits = False
+            self._listen()

@@ -17,7 +17,19 @@ from braidlog.errors import BraidError, InvalidArgument
 from braidlog.wire import frames, messages
 from braidlog.wire.faults import fault_of
 from braidlog.wire.frames import PREFACE, Body, Frame, Kind, Malformed, Parser
-from braidlog.wire.messages import Answer, Await, Cancel, Ending, Hello, Note, Request, Subscribe, Watch, Welcome
+from braidlog.wire.messages import (
+    Answer,
+    Append,
+    Await,
+    Cancel,
+    Ending,
+    Hello,
+    Note,
+    Request,
+    Subscribe,
+    Watch,
+    Welcome,
+)
 
 Pieces = list[bytes | memoryview]
 
@@ -66,10 +78,11 @@ class Conversation:
         self.unsent = 0  # bytes in `out`
         self.seen = 0  # the newest commit index that the peer knows of
         self.requests = 0
+        self.frames = 0  # that came as a whole
         self._bytes_in_flight_max = bytes_in_flight_max
         self._parser = Parser(frame_bytes_max=limits.WIRE_HELLO_BYTES_MAX)
         self._preface = b""
-        self._in_flight: dict[int, int] = {}  # number -> bytes; a subscription stays until it ends
+        self._in_flight: dict[int, int] = {}  # number -> bytes; what lasts stays until it ends, without any
         self._bytes = 0
         self.for_many = False  # the peer is a broker, and waits for all its clients
         self._lasting: dict[int, bool] = {}  # may stay for ever: subscriptions (True) and watches
@@ -81,6 +94,16 @@ class Conversation:
     def bytes_in_flight(self) -> int:
         """Of requests that are not answered yet, and the memory for one that is not here as a whole."""
         return self._bytes + self._parser.taken
+
+    @property
+    def arriving(self) -> int:
+        """The part of that which is memory for a frame that is not here as a whole."""
+        return self._parser.taken
+
+    @property
+    def expected(self) -> int:
+        """The bytes that such a frame will have; 0 if there is none."""
+        return 0 if self._dropped else self._parser.expected
 
     @property
     def midway(self) -> bool:
@@ -136,6 +159,7 @@ class Conversation:
 
     def _take(self, frame: Frame) -> Iterator[Effect]:
         self.seen = max(self.seen, frame.seen)
+        self.frames += 1
         if frame.kind is Kind.NOTE and self.hello is not None:
             note = messages.decode_note(frame.head)
             if isinstance(note, Cancel) and frame.number in self._lasting:
@@ -151,16 +175,26 @@ class Conversation:
         if isinstance(request, Hello):
             if len(request.client) != limits.CLIENT_ID_BYTES:
                 raise Malformed(f"a client's id has {limits.CLIENT_ID_BYTES} bytes, not {len(request.client)}")
+            if frame.body.data:
+                raise Malformed("a hello has no body")
             self.hello = request
         if self._ending:
             return
         if frame.number in self._in_flight:
             raise Malformed(f"request {frame.number} is under way already")
         self.requests += 1
-        size = len(frame.head) + len(frame.body.data)
+        if frame.body.data and not isinstance(request, Append):
+            self._in_flight[frame.number] = 0
+            kind = type(request).__name__.lower()
+            self.refuse(
+                frame.number, InvalidArgument(f"a {kind} has no body, and this one has {len(frame.body.data):,} B")
+            )
+            return
+        lasting = isinstance(request, Subscribe | Watch | Await)
+        size = 0 if lasting else len(frame.head) + len(frame.body.data)  # nothing of its frame is kept while it lasts
         self._in_flight[frame.number] = size
         self._bytes += size
-        if isinstance(request, Subscribe | Watch | Await):
+        if lasting:
             self._lasting[frame.number] = isinstance(request, Subscribe)
         lasting_max = limits.BROKER_SUBSCRIPTIONS_MAX if self.for_many else limits.CONNECTION_SUBSCRIPTIONS_MAX
         if len(self._lasting) > lasting_max:
@@ -187,10 +221,7 @@ class Conversation:
         self._write(Kind.ANSWER, number, seen, answer, body)
         if isinstance(answer, Welcome):  # from now on it may send what is large
             self._parser.frame_bytes_max = limits.WIRE_FRAME_BYTES_MAX
-        if self._lasting.get(number):
-            self._bytes -= self._in_flight[number]
-            self._in_flight[number] = 0
-        else:
+        if not self._lasting.get(number):
             self._forget(number)
         yield from self._relieve()
 
@@ -209,6 +240,8 @@ class Conversation:
 
     def reject(self, error: BraidError) -> None:
         """The peer may not go on, or not even begin: it is told why, and nothing else from now on."""
+        if len(self._preface) < len(PREFACE):  # it has not said a word yet, and was not answered
+            self._gather([PREFACE])
         self._write(Kind.ERROR, 0, 0, fault_of(error))
         self._dropped = True
 

@@ -173,14 +173,14 @@ class LocalService(Service):
             self._queue(pending)
         self._slow_down(caller, command)
 
-    def _slow_down(self, caller: Caller, command: c.Append | c.Publish) -> None:
+    def _slow_down(self, caller: Caller, command: c.Append) -> None:
         """A client that writes on forks faster than it may is listened to later."""
         with self._writer.lock:
             log = self._writer.forest.logs.get(command.log)
             if log is None or log.kind == "root":
                 return
             root = self.root_of(log).id
-        pause = self._pace.take(root, command.size, self._loop.time())
+        pause = self._pace.take(root, caller.client, command.size, self._loop.time())
         if pause > 0:
             caller.pause(pause)
 
@@ -213,7 +213,6 @@ class LocalService(Service):
             pending.then(partial(self._done, lambda answer, _: reply(answer_of(answer, refusal), None)))
             try:
                 self._change(caller, pending)
-                self._slow_down(caller, found)
             except BraidError as error:
                 reply(error, None)
             self._turns.release(caller.client)

@@ -289,7 +289,6 @@ class BrokerService(Service):
 
             self._settle(caller)
             self._gather(Item(found, found.weight + 256, done, since=since))
-            self._slow_down(caller, found)
             self._turns.release(caller.client)
 
         def look() -> None:
@@ -329,13 +328,13 @@ class BrokerService(Service):
         if settlement is not None:
             self._gather(Item(settlement, 64, lambda _: None))
 
-    def _slow_down(self, caller: Caller, command: c.Append | c.Publish) -> None:
+    def _slow_down(self, caller: Caller, command: c.Append) -> None:
         """A client that writes on forks faster than it may is listened to later."""
         kin = self._kin.get(command.log)
         if kin is None:
             self.link.call(m.Kinship(command.log), partial(self._know, command.log))
         elif kin.fork:
-            pause = self._pace.take(kin.root, command.size, self._loop.time())
+            pause = self._pace.take(kin.root, caller.client, command.size, self._loop.time())
             if pause > 0:
                 caller.pause(pause)
 

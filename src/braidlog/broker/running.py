@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from braidlog import limits
-from braidlog.broker import memory
+from braidlog.broker import handles, memory
 from braidlog.broker.entry import Entry
 from braidlog.broker.server import Server
 from braidlog.broker.service import Service
@@ -53,6 +53,7 @@ class Listening(NamedTuple):
 def conduct(work: Coroutine[Any, Any, None]) -> None:
     """Do what `run` does, in a loop of its own in the main thread. Returns when the process is to end."""
     memory.keep_freed()
+    handles.allow_more()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(work)
 

@@ -17,6 +17,9 @@ from collections.abc import Callable
 
 from braidlog import limits
 from braidlog.broker import entry as entering
+from braidlog.broker import handles
+from braidlog.broker.answering import Answering
+from braidlog.broker.arriving import Arriving
 from braidlog.broker.connection import Connection
 from braidlog.broker.entry import Entry
 from braidlog.broker.greeting import TokenChecks
@@ -39,7 +42,12 @@ class Server:
         self.entry = entry or Entry()
         self.pauses = entering.Pauses()
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.connections_max = handles.connections_max()
         self.bytes_in_flight = 0
+        self.bytes_arriving = 0  # of those, the memory for frames that are not whole
+        self.arriving: Arriving[Connection] = Arriving()
+        self.answering: Answering[Connection] = Answering()
+        self._looking = False  # whether it will be looked for room for answers
         self.requests = 0
         self.scratch = memoryview(bytearray(limits.RECEIVE_BYTES))  # for what arrives, until its connection has a copy
         self._loop = asyncio.get_running_loop()
@@ -112,6 +120,11 @@ class Server:
         self.connections[connection] = None
         return not self._ending
 
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more connections than there may be."""
+        return len(self.connections) > self.connections_max
+
     def greeted(self, connection: Connection, link: bytes) -> None:
         """It is the only one of its link now."""
         older = self._links.get(link)
@@ -123,6 +136,33 @@ class Server:
         self.connections.pop(connection, None)
         if self._links.get(link) is connection:
             del self._links[link]
+
+    @property
+    def bytes_taken(self) -> int:
+        """Of requests that came as a whole and are not answered yet."""
+        return self.bytes_in_flight - self.bytes_arriving
+
+    def let_come(self) -> None:
+        """Large frames whose turn it is now."""
+        for connection in self.arriving.turn(self.bytes_taken):
+            connection.may_come()
+
+    def may_answer(self, connection: Connection) -> bool:
+        """Whether there is room for one more large answer to this peer; it is told once there may be."""
+        may = self.answering.may_begin(connection)
+        if not may and not self._looking:
+            self._looking = True
+            self.later(limits.SERVER_ANSWERS_LOOK_S, self._look_for_room)
+        return may
+
+    def _look_for_room(self) -> None:
+        """Nobody says when a peer has read: so what is unsent is counted anew, while others wait for it."""
+        self._looking = False
+        for connection in list(self.answering.owed):
+            connection.count_answers()
+        waiting, self.answering.waiting = list(self.answering.waiting), {}
+        for connection in waiting:
+            connection.serve_held()
 
     @property
     def listening(self) -> list[socket.socket]:

@@ -105,6 +105,8 @@ class Forest:
         try:
             request: bytes = getattr(command, "request", b"")
             if request:
+                if self._clients:
+                    self.windows.heard(request)
                 known = self.recall(request)
                 if known is not None:
                     return known

@@ -5,9 +5,10 @@ forgets of a client that has a *window* moves there, and stays until the client 
 request that is sent again either is recalled, or can be told from one that was never applied, or is answered as
 unknown: it is never applied twice.
 
-Windows are bounded in number (the client that settled longest ago loses its own) and in outcomes (the lowest numbers go
+Windows are bounded in number (the client that was silent longest loses its own) and in outcomes (the lowest numbers go
 first). Whatever is lost so leaves a mark, and what a mark makes uncertain is unknown. While no client has a window
-there is nothing to do: what was forgotten until then is told from how much was applied.
+there is nothing to do: what was forgotten until then is told from how much was applied. A request that was first sent a
+short while ago needs no window at all: everybody's last outcomes tell whether it was applied.
 """
 
 from __future__ import annotations
@@ -37,17 +38,14 @@ class Window:
         self.outcomes: dict[int, Outcome | Result] = {}
         self.order: list[int] = []  # a heap of the same numbers
 
-    def keep(self, number: int, outcome: Outcome | Result) -> bool:
-        """Says whether it is kept, and nothing had to go for it."""
+    def keep(self, number: int, outcome: Outcome | Result) -> None:
         if number < self.floor:
-            return False
+            return
         if number not in self.outcomes:
             heapq.heappush(self.order, number)
         self.outcomes[number] = outcome
         if len(self.order) > limits.CLIENT_OUTCOMES_KEPT_MAX:
             self.dropped = max(self.dropped, self._drop_lowest())
-            return False
-        return True
 
     def settle(self, floor: int) -> None:
         self.floor = max(self.floor, floor)
@@ -66,9 +64,9 @@ class Windows:
     __slots__ = ("by_client", "lost_at", "outcomes_forgotten_upto", "windows_forgotten_at")
 
     def __init__(self) -> None:
-        self.by_client: OrderedDict[bytes, Window] = OrderedDict()  # the latest to settle stands last
+        self.by_client: OrderedDict[bytes, Window] = OrderedDict()  # the latest to be heard stands last
         self.windows_forgotten_at = NONE  # how many commands were applied when that last happened
-        self.lost_at = NONE  # no outcome of what was applied later was lost, though its client had a window
+        self.lost_at = NONE  # what was applied later is remembered by all, as long as it is young
         self.outcomes_forgotten_upto = NONE  # what was applied later than this was never forgotten for lack of a window
 
     def settle(self, client: bytes, floor: int, applied: int) -> int:
@@ -93,13 +91,20 @@ class Windows:
         window.settle(floor)
         return window.floor
 
+    def heard(self, request: bytes) -> None:
+        """A client asked for something: its window, if it has one, is the last to go."""
+        client = request[: limits.CLIENT_ID_BYTES]
+        if len(request) == limits.REQUEST_ID_BYTES and client in self.by_client:
+            self.by_client.move_to_end(client)
+
     def keep(self, request: bytes, outcome: Outcome | Result, upto: int) -> None:
         """The forest forgets an outcome, one of the first `upto` commands'; it is kept if its client may ask for it."""
+        self.lost_at = max(self.lost_at, upto)
         window = self._of(request)
         if window is None:
             self.outcomes_forgotten_upto = max(self.outcomes_forgotten_upto, upto)
-        elif not window.keep(number_of(request), outcome):
-            self.lost_at = max(self.lost_at, upto)
+        else:
+            window.keep(number_of(request), outcome)
 
     def recall(self, request: bytes) -> Outcome | Result | None:
         window = self._of(request)
@@ -118,9 +123,12 @@ class Windows:
         else:
             certain = number_of(request) >= window.floor and number_of(request) > window.dropped
             certain = certain and since >= window.whole_since
-            # What was applied since then is remembered by all, settled or not, while that is no more than they keep.
-            kept = min(limits.YOUNG_COMMANDS, limits.OUTCOMES_KEPT_MAX, limits.DECIDED_OUTCOMES_KEPT_MAX)
-            certain = certain or (applied - since <= kept and since > self.lost_at)
+        # Had it been applied, then by one of the commands since then. Each of those put one outcome at most among
+        # those that all remember, where the oldest go first: while the commands are no more than the outcomes kept
+        # there, its own would still be found, whether its client settled it, and has a window, or not. Only what a
+        # hold withheld is kept elsewhere, and may go from there at any age; but that moves `lost_at`.
+        kept = min(limits.YOUNG_COMMANDS, limits.OUTCOMES_KEPT_MAX)
+        certain = certain or (applied - since <= kept and since > self.lost_at)
         certain = certain and since <= applied  # nobody has seen what was not there
         if not certain:
             raise OutcomeUnknown(

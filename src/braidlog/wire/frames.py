@@ -143,6 +143,11 @@ class Parser:
         return self._have
 
     @property
+    def expected(self) -> int:
+        """The bytes that it will have, as far as that is known."""
+        return self._need if self._have else 0
+
+    @property
     def taken(self) -> int:
         """The memory that such a frame has been given: a header alone can ask for much."""
         return len(self._rest)
@@ -186,7 +191,7 @@ def _frame(view: memoryview) -> Frame:
     """The frame that these bytes are, if its checksum says so."""
     length, head_length, crc, kind, flags, nothing, number, seen = _HEADER.unpack_from(view)
     body_at = HEADER_BYTES + head_length
-    head, body = view[HEADER_BYTES:body_at], Body(view[body_at:], None)
+    head, body = view[HEADER_BYTES:body_at], Body(view[body_at:], None) if body_at < len(view) else NOTHING
     found = crc32c(head, crc32c(_COVERED.pack(length, head_length, kind, flags, nothing, number, seen)))
     if len(body.data) < JOINED_BYTES_MIN:
         found = crc32c(body.data, found)

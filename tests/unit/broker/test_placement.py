@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from braidlog import limits
 from braidlog.broker.pace import Pace
 from braidlog.broker.placement import dedicate, place, pools
 
@@ -66,31 +67,57 @@ def test_when_a_broker_goes_only_what_it_served_moves() -> None:
 # --- how fast forks may be written ---------------------------------------------------------------------------------
 
 
+ONE, OTHER = b"client-1", b"client-2"
+
+
 def test_what_is_within_the_burst_is_not_slowed() -> None:
     pace = Pace(100, 1000)
-    assert [pace.take(1, 100, 0.0) for _ in range(10)] == [0.0] * 10
-    assert pace.take(1, 100, 0.0) == pytest.approx(1.0)
-    assert pace.take(1, 50, 1.0) == pytest.approx(0.5)  # the second paid the debt, and this is a new one
+    assert [pace.take(1, ONE, 100, 0.0) for _ in range(10)] == [0.0] * 10
+    assert pace.take(1, ONE, 100, 0.0) == pytest.approx(1.0)
+    assert pace.take(1, ONE, 50, 1.0) == pytest.approx(0.5)  # the second paid the debt, and this is a new one
 
 
 def test_trees_do_not_slow_each_other() -> None:
     pace = Pace(100, 100)
-    assert pace.take(1, 1000, 0.0) > 0
-    assert pace.take(2, 100, 0.0) == 0
+    assert pace.take(1, ONE, 1000, 0.0) > 0
+    assert pace.take(2, ONE, 100, 0.0) == 0
 
 
-def test_over_time_no_more_than_the_rate_gets_through() -> None:
+@pytest.mark.parametrize("writers", [1, 2, 5])
+def test_over_time_no_more_than_the_rate_gets_through(writers: int) -> None:
     pace = Pace(1000, 1000)
-    now, taken = 0.0, 0
+    free = {b"client%02d" % number: 0.0 for number in range(writers)}  # when each may write again
+    taken, now = 0, 0.0
     while now < 10:
+        client = min(free, key=lambda one: free[one])
+        now = max(now, free[client])
         taken += 100
-        now += pace.take(1, 100, now)
-        now += 0.001
-    assert taken <= 1000 + 1000 * 10 + 200
+        free[client] = now + pace.take(1, client, 100, now) + 0.001
+    assert taken <= 1000 + 1000 * 10 + 200 * writers
 
 
-def test_only_so_many_trees_are_remembered() -> None:
-    pace = Pace(1, 1, trees=10)
-    for tree in range(100):
-        pace.take(tree, 1, 0.0)
+def test_whoever_wrote_little_does_not_wait_for_what_others_wrote() -> None:
+    pace = Pace(1000, 1000)
+    for tenth in range(100):
+        assert pace.take(1, ONE, 1000, tenth / 10) <= limits.FORK_PAUSE_MAX_S
+        assert pace.take(1, OTHER, 1, tenth / 10) <= 0.01
+    assert pace.take(1, ONE, 1000, 10.0) == limits.FORK_PAUSE_MAX_S
+    assert pace.take(1, OTHER, 100, 10.0) == pytest.approx(0.2, abs=0.02)
+
+
+def test_no_pause_lasts_until_a_server_is_taken_for_dead_and_no_debt_for_longer() -> None:
+    assert limits.FORK_PAUSE_MAX_S < limits.PING_S
+    pace = Pace(100, 100)
+    assert pace.take(1, ONE, 1_000_000, 0.0) == limits.FORK_PAUSE_MAX_S
+    assert pace.take(1, ONE, 10, limits.FORK_PAUSE_MAX_S) == pytest.approx(0.1)
+
+
+def test_only_so_many_trees_and_writers_are_remembered() -> None:
+    pace = Pace(1, 1, trees=10, writers=20)
+    for number in range(100):
+        pace.take(number, b"%08d" % number, 1, 0.0)
     assert len(pace._buckets) == 10
+    assert (len(pace._own), sum(pace._writers.values()), len(pace._writers)) == (20, 20, 20)
+    pace.take(1, ONE, 1, 100.0)
+    assert list(pace._own) == [(1, ONE)]
+    assert pace._writers == {1: 1}
