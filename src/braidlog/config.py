@@ -60,8 +60,10 @@ class Address(NamedTuple):
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = str(ipaddress.IPv6Address(host[1:-1]))
-        elif not _HOST.fullmatch(host) or not is_host(host):
+        elif not _HOST.fullmatch(host):
             raise ValueError(f"{text!r} is not HOST:PORT")
+        elif not is_host(host):
+            raise ValueError(f"{text!r} is not HOST:PORT, for {host} is not the name of a host")
         if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not port_min <= int(port) <= 65535:
             raise ValueError(f"{text!r} is not HOST:PORT, with a port from {port_min} to 65535")
         return cls(host, int(port))

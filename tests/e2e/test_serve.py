@@ -258,7 +258,7 @@ def test_insecure_listens_anywhere_and_memory_is_not_kept() -> None:
         (
             ("serve", "--at", "memory://", "--listen", "no..host:0"),
             exit_codes.USAGE,
-            "no..host is not known",
+            "no..host is not the name of a host",
         ),
         (("serve", "--at", "memory://", "--listen", "here"), exit_codes.USAGE, "HOST:PORT"),
         (("serve", "--at", "memory://", "--config", "nowhere.toml"), exit_codes.USAGE, "nowhere.toml"),
