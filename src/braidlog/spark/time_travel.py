@@ -21,10 +21,10 @@ from braidlog.client.log import Log
 from braidlog.errors import Gone, InvalidArgument, NotFound
 from braidlog.spark.options import parse
 from braidlog.spark.pipelines import FORMAT
+from braidlog.spark.planning import PURPOSE
 from braidlog.spark.reaching import Reach
 from braidlog.spark.sessions import settled
 
-PURPOSE: Final = "braidlog.purpose"
 AS_OF: Final = "table-as-of"
 IN_USE: Final = "table-in-use"
 
