@@ -24,6 +24,12 @@ TUNED: Final = "a log, and Spark's batches bounded otherwise"
 BOUND: Final = "a sink in Python that drops them"
 PARQUET: Final = "Parquet, uncompressed"
 SYNCED: Final = "Parquet, uncompressed, its files synced"
+SNAPPY: Final = "Parquet, compressed as Spark does unless told otherwise"
+_BESIDE: Final = (
+    *((TUNED, PARQUET), (BOUND, PARQUET)),
+    *((LOG, SYNCED), (TUNED, SYNCED)),
+    *((LOG, SNAPPY), (TUNED, SNAPPY)),
+)
 BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 WHOLE: Final = "whole records"
 VALUES: Final = "values alone"
@@ -51,11 +57,12 @@ def measure(options: Options) -> Figure:
             LOG: "every object and the commit are synced; one atomic commit",
             PARQUET: "nothing is synced; files are renamed when the job commits",
             SYNCED: "files are renamed when the job commits, then each of them and their folder is synced",
+            SNAPPY: "nothing is synced; files are renamed when the job commits",
         },
         log_y=False,
     )
     kinds = ((WHOLE, BESIDE_THE_VALUE), (VALUES, ()))
-    labels = (LOG, TUNED, BOUND, PARQUET, SYNCED)
+    labels = (LOG, TUNED, BOUND, PARQUET, SYNCED, SNAPPY)
     lines = {(kind, name): figure.line(f"{name}, {kind}") for kind, _ in kinds for name in labels}
     shapes = (
         (100, options.pick(5_000_000, 200_000), 2**31 - 1, 2.0),
@@ -71,7 +78,7 @@ def measure(options: Options) -> Figure:
                     lines[kind, label].add(size, found)
                 shape = f"{kind} of {size} B"
                 figure.at_least(f"{LOG} over {PARQUET}, {shape}", harness.paired(taken[LOG], taken[PARQUET]), wanted)
-                for over, under in ((TUNED, PARQUET), (BOUND, PARQUET), (LOG, SYNCED), (TUNED, SYNCED)):
+                for over, under in _BESIDE:
                     figure.numbers[f"{over}, over {under}, {shape}"] = harness.paired(taken[over], taken[under])
                 rows.unpersist()
     return figure
@@ -101,8 +108,9 @@ def _taken(
         LOG: to_a_log,
         TUNED: partial(bounded, to_a_log),
         BOUND: partial(bounded, partial(_dropped, rows, size, count)),
-        PARQUET: partial(_to_parquet, rows, folder / "parquet", size, count, synced=False),
+        PARQUET: partial(_to_parquet, rows, folder / "parquet", size, count),
         SYNCED: partial(_to_parquet, rows, folder / "parquet", size, count, synced=True),
+        SNAPPY: partial(_to_parquet, rows, folder / "parquet", size, count, compression="snappy"),
     }
     harness.interleave(variants, 1)
     return harness.interleave(variants, rounds, before=partial(harness.warm_memory, 2 * size * count))
@@ -123,10 +131,12 @@ def _to_a_log(rows: DataFrame, where: Path, size: int, count: int) -> float:
         return size * count / 1e6 / (time.perf_counter() - begun)
 
 
-def _to_parquet(rows: DataFrame, where: Path, size: int, count: int, *, synced: bool) -> float:
+def _to_parquet(
+    rows: DataFrame, where: Path, size: int, count: int, *, synced: bool = False, compression: str = "none"
+) -> float:
     shutil.rmtree(where, ignore_errors=True)
     begun = time.perf_counter()
-    rows.write.option("compression", "none").parquet(str(where))
+    rows.write.option("compression", compression).parquet(str(where))
     if synced:
         for path in (*where.iterdir(), where):
             _sync(path)
