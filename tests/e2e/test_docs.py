@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import braidlog
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,8 +40,13 @@ def test_every_fence_says_what_it_is(page: Path) -> None:
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "__main__"}
-    for code in snippets(page, "python"):
-        exec(compile(code, str(page), "exec"), scope)
+    try:
+        for code in snippets(page, "python"):
+            exec(compile(code, str(page), "exec"), scope)
+    finally:
+        for left in scope.values():
+            if isinstance(left, braidlog.Braid):  # as a session ends: its threads end with it
+                left.close()
 
 
 @pytest.mark.parametrize("page", with_snippets("sh"), ids=name)
